@@ -1,0 +1,85 @@
+/*
+ * Every setting of the daemon: one row in config/options.def gives its name, type, range, default, the roles that read it and its doc
+ * line; `plimsolld -h`, docs/configuration.md, the checks and each role's environment come from there. No other file reads the
+ * environment.
+ */
+#ifndef CONFIG_OPTIONS_H
+#define CONFIG_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/buffer.h"
+
+typedef enum {
+    OPTION_STRING,   /* min, max: bytes */
+    OPTION_INT,      /* decimal; min, max inclusive */
+    OPTION_BOOL,     /* 1 true yes on / 0 false no off, any case */
+    OPTION_DURATION, /* 250ms 5s 30m 2h; kept in milliseconds; min, max in milliseconds */
+    OPTION_ADDRESS,  /* host:port, [v6]:port, :port */
+    OPTION_PATH,
+    OPTION_LIST,     /* comma-separated words */
+    OPTION_SECRET,   /* as STRING; never printed, logged or shown */
+} option_type_t;
+
+enum { ROLE_PARENT = 1, ROLE_FRONT = 2, ROLE_BACKEND = 4, ROLE_BROKER = 8, ROLE_CLI = 16 };
+
+typedef struct {
+    const char *name; /* the environment variable */
+    option_type_t type;
+    const char *fallback; /* default as text; NULL = unset */
+    int64_t min, max;
+    unsigned roles;
+    const char *group; /* heading in help and docs */
+    const char *doc;
+} option_t;
+
+/* OPT_<NAME> for every row. */
+typedef enum {
+#define OPTION(name, type, fallback, min, max, roles, group, doc) OPT_##name,
+#include "config/options.def"
+#undef OPTION
+    OPTION_COUNT
+} option_id_t;
+
+extern const option_t OPTIONS[OPTION_COUNT];
+
+/* Problems are collected, never stop at the first: each a sentence naming the variable, what it holds (unless secret) and what it
+ * may hold. */
+typedef struct {
+    char **texts;
+    size_t count;
+} problems_t;
+void problems_add(problems_t *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void problems_dispose(problems_t *p);
+
+/* Reads the environment once (trimmed values, empty = unset), checks type and range of every row and the rules between rows. Names
+ * starting PLIMSOLL_ or SANDBOX_ that no row has are passed to `on_unknown` (may be NULL). */
+void options_load(problems_t *problems, void (*on_unknown)(const char *name));
+
+bool option_is_set(option_id_t id); /* given by the operator */
+const char *option_str(option_id_t id); /* NULL when unset without default */
+int64_t option_int(option_id_t id);     /* INT and DURATION (milliseconds) */
+bool option_bool(option_id_t id);
+/* Words of a LIST; NULL-terminated, owned by the table. */
+const char *const *option_list(option_id_t id);
+
+/* Effective values that depend on others (spec section 3.1). */
+uint32_t options_max_concurrent(void);
+uint32_t options_per_caller_concurrent(void); /* 0 = only the global cap */
+uint32_t options_rate_burst(void);
+
+/* host may be empty (all addresses). false: malformed. host is at most 255 bytes. */
+bool address_parse(const char *text, char host[256], uint16_t *port);
+bool address_is_loopback(const char *host);
+
+/* The environment of a role: a NULL-terminated "NAME=value" array of exactly the rows that role reads and that are set, plus PATH.
+ * Malloc'ed in one piece with its strings: free() it. */
+char **options_environ(unsigned role);
+
+/* `plimsolld -h` (plain text) and docs/configuration.md. */
+void options_print_help(buffer_t *out);
+void options_print_markdown(buffer_t *out);
+
+#endif

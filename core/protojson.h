@@ -1,0 +1,40 @@
+/*
+ * The proto3 JSON form of any message, driven by protobuf-c descriptors: knows no message by name. Reading follows
+ * spec section 1.10: lowerCamelCase and snake_case names, 64-bit integers as strings or numbers, 32-bit as numbers or strings,
+ * base64 standard or URL-safe, padded or not, enums by name or number, "NaN"/"Infinity"/"-Infinity", negative zero kept (-0 and
+ * -0.0), null = absent, unknown members ignored. Duplicate members, two members of one oneof, both spellings of one field,
+ * invalid UTF-8, lone surrogates, nesting past PROTOJSON_DEPTH_MAX, trailing bytes and an empty body are malformed.
+ */
+#ifndef CORE_PROTOJSON_H
+#define CORE_PROTOJSON_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <protobuf-c/protobuf-c.h>
+
+#include "core/buffer.h"
+
+enum {
+    PROTOJSON_DEPTH_MAX = 64, /* nesting of objects and arrays, unknown members included */
+    PROTOJSON_ERROR_MAX = 256,
+};
+
+/* The message (free with protobuf_c_message_free_unpacked(m, NULL)), or NULL with a text naming the field in `error`. The text
+ * never repeats more than 64 bytes of input. */
+ProtobufCMessage *protojson_parse(const ProtobufCMessageDescriptor *descriptor, const void *json, size_t len,
+                                  char error[PROTOJSON_ERROR_MAX]);
+/* Appends the JSON form: lowerCamelCase, zero values and empty lists omitted, set messages always present, doubles in the shortest
+ * form that round-trips, -0 kept. Strings must be valid UTF-8. false when the buffer's limit was hit. */
+bool protojson_print(const ProtobufCMessage *message, buffer_t *out);
+/* Appends `len` bytes as a quoted JSON string. Invalid UTF-8 becomes U+FFFD. */
+bool protojson_print_string(buffer_t *out, const char *s, size_t len);
+
+/* Standard base64. encode appends with or without padding; decode takes either alphabet, padded or not; NULL = malformed, else
+ * malloc'ed bytes (at least one byte allocated) with *out_len set. */
+bool base64_encode(buffer_t *out, const void *data, size_t len, bool padded);
+uint8_t *base64_decode(const char *text, size_t len, size_t *out_len);
+/* RFC 3629: no surrogates, no overlong forms, nothing past U+10FFFF. */
+bool utf8_is_valid(const void *data, size_t len);
+
+#endif

@@ -1,0 +1,80 @@
+/*
+ * Redis over hiredis' asynchronous API, on a core loop. Every command has a deadline of its own. A NULL reply from hiredis means
+ * the connection died with the command in flight: the outcome is *unknown*, never "no". Commands are never resent by this layer,
+ * with one exception: EVALSHA answered NOSCRIPT certainly ran nothing, so it is followed by EVAL.
+ */
+#ifndef CORE_REDIS_H
+#define CORE_REDIS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <hiredis/hiredis.h>
+
+#include "core/loop.h"
+
+enum {
+    REDIS_PENDING_MAX = 16384,      /* commands in flight on one connection; one more is REDIS_NOT_SENT */
+    REDIS_CONNECT_MS = 1000,        /* time for connect + AUTH + SELECT */
+    REDIS_RECONNECT_MIN_MS = 50,    /* first pause before a reconnect; doubles with jitter ... */
+    REDIS_RECONNECT_MAX_MS = 1000,  /* ... up to this */
+};
+
+typedef enum {
+    REDIS_REPLY,    /* the server answered; `reply` is valid during the callback (never of type ERROR) */
+    REDIS_REFUSED,  /* the server answered an error (`err` is its text); nothing is known to have been written */
+    REDIS_UNKNOWN,  /* sent, and no answer came before the deadline or the connection died */
+    REDIS_NOT_SENT, /* certainly not sent: not connected, or too many in flight */
+} redis_status_t;
+
+typedef void (*redis_cb)(void *data, redis_status_t status, const redisReply *reply, const char *err);
+
+/* Where and how: parsed once from PLIMSOLL_REDIS_URL. Strings are owned by the struct. */
+typedef struct {
+    char *host; /* NULL for a Unix socket */
+    int port;
+    char *path; /* Unix socket path, else NULL */
+    char *user; /* NULL = default user */
+    char *password;
+    int database;
+} redis_address_t;
+
+/* redis://[user[:password]@]host[:port][/db] and redis+unix:///path/to.sock[?db=N][&password=P] (also unix://). Percent-decoding in
+ * user, password and path. Returns NULL on success, else what is wrong (static text, never containing the password). */
+const char *redis_address_parse(const char *url, redis_address_t *out);
+void redis_address_dispose(redis_address_t *a);
+
+typedef struct redis redis_t;
+
+typedef struct {
+    const char *name; /* for logs */
+    const char *body; /* Lua */
+    char sha1[41];    /* filled by redis_script_init */
+} redis_script_t;
+
+void redis_script_init(redis_script_t *script, const char *name, const char *body);
+
+/* Connects in the background and reconnects for ever until redis_destroy. `address` is copied. `on_state` (may be NULL) is called
+ * with up=true after each successful connect+AUTH+SELECT and up=false after each loss, with the reason. */
+redis_t *redis_create(loop_t *loop, const redis_address_t *address, void (*on_state)(void *data, bool up, const char *reason),
+                      void *data);
+/* Pending callbacks get REDIS_UNKNOWN before this returns. */
+void redis_destroy(redis_t *r);
+bool redis_is_up(const redis_t *r);
+/* Exactly one callback for each call, never before the call returned. A late answer after the deadline is dropped. Answers of type
+ * error whose text starts READONLY, LOADING or MASTERDOWN also drop the connection, so it is resolved anew. */
+void redis_command(redis_t *r, uint32_t deadline_ms, redis_cb cb, void *data, int argc, const char **argv,
+                   const size_t *argvlen);
+/* argv holds the keys first, then the arguments. */
+void redis_eval(redis_t *r, const redis_script_t *script, uint32_t deadline_ms, redis_cb cb, void *data, int nkeys, int argc,
+                const char **argv, const size_t *argvlen);
+
+/* A connection of its own kind: SUBSCRIBE to one channel, again after every reconnect. on_state(up) tells when the subscription
+ * is live: what was published before is not delivered. */
+typedef struct redis_subscription redis_subscription_t;
+redis_subscription_t *redis_subscribe(loop_t *loop, const redis_address_t *address, const char *channel,
+                                      void (*on_message)(void *data, const char *payload, size_t len),
+                                      void (*on_state)(void *data, bool up, const char *reason), void *data);
+void redis_unsubscribe(redis_subscription_t *s);
+
+#endif
