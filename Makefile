@@ -51,25 +51,29 @@ help: ## list the targets
 
 $(GEN)/%.pb-c.c $(GEN)/%.pb-c.h: %.proto
 	@mkdir -p $(GEN)
-	protoc-c --c_out=$(GEN) $<
+	@protoc-c --c_out=$(GEN) $<
 
 $(OBJ)/gen/%.o: $(GEN)/%.c | $(GEN_H)
 	@mkdir -p $(dir $@)
-	$(CC) $(CFLAGS) -c -o $@ $<
+	@echo "CC $<"
+	@$(CC) $(CFLAGS) -c -o $@ $<
 
 $(OBJ)/%.o: %.c | $(GEN_H)
 	@mkdir -p $(dir $@)
-	$(CC) $(CFLAGS) -c -o $@ $<
+	@echo "CC $<"
+	@$(CC) $(CFLAGS) -c -o $@ $<
 
 $(LIB): $(LIB_OBJ)
 	@rm -f $@
-	ar rcs $@ $^
+	@ar rcs $@ $^
 
 $(OUT)/plimsolld: $(OBJ)/gateway/main.o $(LIB)
-	$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
+	@echo "LD $@"
+	@$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
 
 $(OUT)/plimsoll: $(OBJ)/cli/main.o $(LIB)
-	$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
+	@echo "LD $@"
+	@$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
 
 include backends/wasm/template/build.mk
 
@@ -77,7 +81,8 @@ UNIT_SRC := $(wildcard tests/unit/test_*.c)
 UNIT_BIN := $(UNIT_SRC:tests/unit/%.c=$(OUT)/unit/%)
 $(OUT)/unit/%: $(OBJ)/tests/unit/%.o $(LIB)
 	@mkdir -p $(dir $@)
-	$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) -lcmocka
+	@echo "LD $@"
+	@$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) -lcmocka
 
 .PHONY: unit
 unit: $(UNIT_BIN)

@@ -1,0 +1,169 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <pthread.h>
+#include <unistd.h>
+#include <fcntl.h>
+
+#include "core/clock.h"
+#include "core/loop.h"
+#include "core/watch.h"
+
+static int order[8], fired;
+
+static void note(loop_timer_t *timer)
+{
+    order[fired++] = *(int *)timer->data;
+}
+
+static void timers_fire_in_order_of_time_and_not_of_start(void **state)
+{
+    (void)state;
+    loop_t *loop = loop_create();
+    int ids[4] = {0, 1, 2, 3};
+    loop_timer_t t[4];
+    for (int i = 0; i < 4; i++)
+        loop_timer_init(&t[i], note, &ids[i]);
+    fired = 0;
+    loop_timer_start(loop, &t[0], 30);
+    loop_timer_start(loop, &t[1], 10);
+    loop_timer_start(loop, &t[2], 20);
+    loop_timer_start(loop, &t[3], 5);
+    loop_timer_stop(&t[3]);
+    uint64_t began = clock_mono_ms();
+    while (fired < 3)
+        loop_run_once(loop, 1000);
+    assert_true(clock_mono_ms() - began >= 30);
+    assert_int_equal(order[0], 1);
+    assert_int_equal(order[1], 2);
+    assert_int_equal(order[2], 0);
+    assert_false(loop_timer_is_running(&t[3]));
+    loop_destroy(loop);
+}
+
+static void many_timers_keep_the_heap(void **state)
+{
+    (void)state;
+    enum { N = 500 };
+    static loop_timer_t t[N];
+    static int id;
+    loop_t *loop = loop_create();
+    fired = 0;
+    for (int i = 0; i < N; i++) {
+        loop_timer_init(&t[i], note, &id);
+        loop_timer_start(loop, &t[i], (uint64_t)(i * 7919 % N) + 100000);
+    }
+    /* stopping from the middle must keep every other timer findable */
+    for (int i = 0; i < N; i += 3)
+        loop_timer_stop(&t[i]);
+    for (int i = 0; i < N; i++)
+        assert_int_equal(loop_timer_is_running(&t[i]), i % 3 != 0);
+    for (int i = 0; i < N; i++)
+        loop_timer_stop(&t[i]);
+    loop_destroy(loop);
+}
+
+static void count_task(loop_task_t *task)
+{
+    (*(int *)task->data)++;
+}
+
+static void deferred_tasks_run_once_and_can_be_taken_back(void **state)
+{
+    (void)state;
+    loop_t *loop = loop_create();
+    int a = 0, b = 0;
+    loop_task_t ta, tb;
+    loop_task_init(&ta, count_task, &a);
+    loop_task_init(&tb, count_task, &b);
+    loop_defer(loop, &ta);
+    loop_defer(loop, &ta);
+    loop_defer(loop, &tb);
+    loop_task_cancel(loop, &tb);
+    loop_run_once(loop, 0);
+    assert_int_equal(a, 1);
+    assert_int_equal(b, 0);
+    loop_destroy(loop);
+}
+
+static void add(void *arg)
+{
+    (*(int *)arg)++;
+}
+
+static loop_t *posted_to;
+static int posted;
+
+static void *post_many(void *arg)
+{
+    (void)arg;
+    for (int i = 0; i < 1000; i++)
+        loop_post(posted_to, add, &posted);
+    return NULL;
+}
+
+static void posts_from_threads_all_arrive(void **state)
+{
+    (void)state;
+    pthread_t threads[3];
+    posted_to = loop_create();
+    for (int i = 0; i < 3; i++)
+        pthread_create(&threads[i], NULL, post_many, NULL);
+    while (posted < 3000)
+        loop_run_once(posted_to, 1000);
+    for (int i = 0; i < 3; i++)
+        pthread_join(threads[i], NULL);
+    assert_int_equal(posted, 3000);
+    loop_destroy(posted_to);
+}
+
+typedef struct {
+    unsigned seen;
+    int calls;
+    watch_t *watch;
+} seen_t;
+
+static void on_ready(void *data, unsigned events)
+{
+    seen_t *s = data;
+    s->seen |= events;
+    s->calls++;
+    if (s->calls == 3)
+        watch_set(s->watch, 0);
+}
+
+static void a_watch_is_level_triggered_and_survives_the_owner_closing(void **state)
+{
+    (void)state;
+    int fds[2];
+    loop_t *loop = loop_create();
+    assert_int_equal(pipe2(fds, O_NONBLOCK | O_CLOEXEC), 0);
+    seen_t s = {0};
+    s.watch = watch_create(loop, fds[0], on_ready, &s);
+    watch_set(s.watch, WATCH_READ);
+    assert_int_equal(write(fds[1], "x", 1), 1);
+    close(fds[0]); /* the duplicate stays */
+    for (int i = 0; i < 50 && s.calls < 3; i++)
+        loop_run_once(loop, 100);
+    assert_int_equal(s.calls, 3);
+    loop_run_once(loop, 0);
+    assert_int_equal(s.calls, 3); /* paused */
+    watch_destroy(s.watch);
+    close(fds[1]);
+    loop_destroy(loop);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(timers_fire_in_order_of_time_and_not_of_start),
+        cmocka_unit_test(many_timers_keep_the_heap),
+        cmocka_unit_test(deferred_tasks_run_once_and_can_be_taken_back),
+        cmocka_unit_test(posts_from_threads_all_arrive),
+        cmocka_unit_test(a_watch_is_level_triggered_and_survives_the_owner_closing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
