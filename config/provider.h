@@ -1,0 +1,31 @@
+/* The backends built into this program and what each can do, before any proof. The one place that names them. */
+#ifndef CONFIG_PROVIDER_H
+#define CONFIG_PROVIDER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Walls from the weakest to the strongest that a floor may ask for; 0 for a name that is none of "process",
+ * "container", "kernel", "vm". */
+int provider_tier_rank(const char *tier);
+
+typedef struct {
+    const char *name;
+    const char *tier; /* the strongest wall it can prove */
+    bool on_host;     /* its runs use this machine's memory */
+    bool billed;
+    bool sessions;
+    bool guard; /* needs the guard listener */
+    bool enforces_cpus, enforces_pids, enforces_disk;
+    unsigned memory_max_mb; /* more is lowered to this; 0 = no limit of its own */
+} provider_t;
+
+extern const provider_t PROVIDERS[];
+extern const size_t PROVIDER_COUNT;
+
+/* NULL when it is not built in. */
+const provider_t *provider_find(const char *name);
+/* "wasm" or "docker, e2b and wasm": for texts. */
+const char *provider_names(void);
+
+#endif
