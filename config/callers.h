@@ -1,7 +1,8 @@
 /*
- * The callers file (spec section 1.2): JSON {"clients":[{"id","token_sha256","scopes","paid_seconds_per_day"}]}. Ours adds rotation
- * with overlap: instead of "token_sha256" an entry may carry "tokens", one or two of {"token_sha256","not_before","not_after"}
- * (RFC 3339 UTC, both optional). Immutable once parsed; reference-counted across threads.
+ * The callers file (spec section 1.2): JSON {"clients":[{"id","token_sha256","scopes","paid_seconds_per_day"}]}. Ours
+ * adds rotation with overlap: instead of "token_sha256" an entry may carry "tokens", one or two of
+ * {"token_sha256","not_before","not_after"} (RFC 3339 UTC, both optional). Immutable once parsed; reference-counted
+ * across threads.
  */
 #ifndef CONFIG_CALLERS_H
 #define CONFIG_CALLERS_H
@@ -15,11 +16,11 @@
 enum {
     CALLERS_FILE_MAX = 16 * 1024 * 1024, /* bytes */
     CALLERS_MAX = 100000,
-    CALLER_ID_MAX = 256,                 /* bytes */
+    CALLER_ID_MAX = 256, /* bytes */
     CALLER_SCOPES_MAX = 64,
-    CALLER_SCOPE_MAX = 256,              /* bytes */
+    CALLER_SCOPE_MAX = 256, /* bytes */
     CALLER_TOKENS_MAX = 2,
-    TOKEN_MIN = 32,                      /* characters */
+    TOKEN_MIN = 32, /* characters */
     TOKEN_MAX = 4096,
 };
 
@@ -49,7 +50,8 @@ callers_t *callers_ref(callers_t *callers);
 void callers_unref(callers_t *callers);
 size_t callers_count(const callers_t *callers);
 const caller_t *callers_at(const callers_t *callers, size_t i);
-/* By the SHA-256 of the token as sent; only tokens valid at `wall_ms`. Lookup is by hash, so its timing tells nothing of a token. */
+/* By the SHA-256 of the token as sent; only tokens valid at `wall_ms`. Lookup is by hash, so its timing tells nothing
+ * of a token. */
 const caller_t *callers_find(const callers_t *callers, const uint8_t sha256[32], int64_t wall_ms);
 
 /* For the tool: builds, edits and writes. The JSON text is two-space indented with a final newline; malloc'ed. */

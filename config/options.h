@@ -103,8 +103,10 @@ bool address_parse(const char *text, char host[256], uint16_t *port);
 bool address_is_loopback(const char *host);
 
 /* The environment of a role: a NULL-terminated "NAME=value" array of exactly the rows that role reads and that are set,
- * plus PATH. Malloc'ed in one piece with its strings: free() it. */
+ * plus PATH. Malloc'ed in one piece with its strings; give it to options_environ_free, which wipes the secrets in it.
+ */
 char **options_environ(unsigned role);
+void options_environ_free(char **env);
 
 /* `plimsolld -h` (plain text) and docs/configuration.md. */
 void options_print_help(buffer_t *out);

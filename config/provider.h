@@ -23,9 +23,15 @@ typedef struct {
 extern const provider_t PROVIDERS[];
 extern const size_t PROVIDER_COUNT;
 
+enum { PROVIDERS_MAX = 16 }; /* at least PROVIDER_COUNT */
+
+/* Those SANDBOX_PROVIDER names, in the operator's order; names that are not built in and repeated ones are left out.
+ * Returns how many. */
+size_t providers_enabled(const provider_t *out[PROVIDERS_MAX]);
 /* NULL when it is not built in. */
 const provider_t *provider_find(const char *name);
-/* "wasm" or "docker, e2b and wasm": for texts. */
-const char *provider_names(void);
+enum { PROVIDER_NAMES_MAX = 256 };
+/* Writes "wasm" or "docker, e2b, wasm", for texts; returns `out`. */
+const char *provider_names(char out[PROVIDER_NAMES_MAX]);
 
 #endif

@@ -1,0 +1,66 @@
+#include "config/provider.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "config/options.h"
+
+const provider_t PROVIDERS[] = {
+    {
+        .name = "wasm",
+        .tier = "process",
+        .on_host = true,
+        .memory_max_mb = 4095, /* 65,535 pages of 64 KiB: one page short of what 32 bits address */
+    },
+};
+const size_t PROVIDER_COUNT = sizeof(PROVIDERS) / sizeof(PROVIDERS[0]);
+_Static_assert(sizeof(PROVIDERS) / sizeof(PROVIDERS[0]) <= PROVIDERS_MAX, "raise PROVIDERS_MAX");
+
+int provider_tier_rank(const char *tier)
+{
+    static const char *const tiers[] = {"process", "container", "kernel", "vm"};
+
+    for (size_t i = 0; i < sizeof(tiers) / sizeof(tiers[0]); i++)
+        if (strcmp(tier, tiers[i]) == 0)
+            return (int)i + 1;
+    return 0;
+}
+
+const provider_t *provider_find(const char *name)
+{
+    for (size_t i = 0; i < PROVIDER_COUNT; i++)
+        if (strcmp(PROVIDERS[i].name, name) == 0)
+            return &PROVIDERS[i];
+    return NULL;
+}
+
+static bool is_among(const provider_t *provider, const provider_t *const *list, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (list[i] == provider)
+            return true;
+    return false;
+}
+
+size_t providers_enabled(const provider_t *out[PROVIDERS_MAX])
+{
+    const char *const *names = option_list(OPT_SANDBOX_PROVIDER);
+    size_t count = 0;
+
+    for (; *names != NULL; names++) {
+        const provider_t *provider = provider_find(*names);
+        if (provider != NULL && !is_among(provider, out, count))
+            out[count++] = provider;
+    }
+    return count;
+}
+
+const char *provider_names(char out[PROVIDER_NAMES_MAX])
+{
+    int len = 0;
+
+    out[0] = '\0';
+    for (size_t i = 0; i < PROVIDER_COUNT && len < PROVIDER_NAMES_MAX; i++)
+        len += snprintf(out + len, (size_t)(PROVIDER_NAMES_MAX - len), "%s%s", i == 0 ? "" : ", ", PROVIDERS[i].name);
+    return out;
+}
