@@ -1,0 +1,29 @@
+/*
+ * The engine: QuickJS-ng as a WebAssembly module, translated to C. Booted once in the template, completed in each
+ * worker, which evaluates one script and ends.
+ */
+#ifndef TEMPLATE_ENGINE_H
+#define TEMPLATE_ENGINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { ENGINE_STACK_MAX = 512 * 1024 }; /* of the module's 1 MiB; recursion past it is a RangeError */
+
+/* In the template: instantiates the module with at most `max_pages` of memory. False when it trapped. */
+bool engine_boot(uint32_t max_pages);
+/* In a worker: makes the runtime and the context, with randomness of this process alone, and what the guest finds in
+ * it. False when the memory does not suffice. */
+bool engine_prepare(void);
+/* In the worker, confined: room in guest memory for the code's bytes, NULL when there is none. */
+uint8_t *engine_code_room(uint32_t len);
+/* Evaluates the code in the room, runs its jobs and ends the process with its output. `deadline_ns` is monotonic. */
+void engine_run(uint32_t len, uint64_t deadline_ns) __attribute__((noreturn));
+/* When there was no room: the same end as any out-of-memory. */
+void engine_run_without_room(void) __attribute__((noreturn));
+/* For the probe of the trap path: executes an instruction that traps, and ends the process as a run would that did. */
+void engine_abort(void) __attribute__((noreturn));
+uint64_t engine_clock_ns(void);
+
+#endif
