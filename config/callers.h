@@ -24,6 +24,10 @@ enum {
     TOKEN_MAX = 4096,
 };
 
+/* Seconds a day; far above what all of a day's runs could use (86,400 x 1,024), and safe to add up. Same as the
+ * daemon's own cap. */
+#define CALLER_PAID_MAX INT64_C(1000000000000)
+
 typedef struct {
     uint8_t sha256[32];
     int64_t not_before_ms; /* wall; INT64_MIN = always */
