@@ -139,20 +139,34 @@ static const char *token_state(const caller_token_t *token, int64_t now_ms)
     return now_ms < token->not_before_ms ? "not yet" : "valid";
 }
 
-static void print_token(const caller_token_t *token, size_t number, int64_t now_ms, buffer_t *out)
+static bool print_token(const caller_token_t *token, size_t number, int64_t now_ms, buffer_t *out)
 {
+    bool fits = buffer_printf(out, "  token %zu: %s", number, token_state(token, now_ms));
     char text[RFC3339_MAX];
 
-    buffer_printf(out, "  token %zu: %s", number, token_state(token, now_ms));
     if (token->not_before_ms != INT64_MIN) {
         rfc3339_format(token->not_before_ms, text);
-        buffer_printf(out, ", from %s", text);
+        fits &= buffer_printf(out, ", from %s", text);
     }
     if (token->not_after_ms != INT64_MAX) {
         rfc3339_format(token->not_after_ms, text);
-        buffer_printf(out, ", until %s", text);
+        fits &= buffer_printf(out, ", until %s", text);
     }
-    buffer_append_str(out, "\n");
+    return fits & buffer_append_str(out, "\n");
+}
+
+static bool print_caller(const caller_t *caller, int64_t now_ms, buffer_t *out)
+{
+    bool fits = buffer_printf(out, "%s  scopes:", caller->id);
+
+    for (size_t i = 0; i < caller->scope_count; i++)
+        fits &= buffer_printf(out, "%s%s", i == 0 ? " " : ",", caller->scopes[i]);
+    if (caller->paid_seconds_per_day > 0)
+        fits &= buffer_printf(out, "  paid seconds per day: %" PRIu64, caller->paid_seconds_per_day);
+    fits &= buffer_append_str(out, "\n");
+    for (size_t i = 0; i < caller->token_count && !is_plain(caller); i++)
+        fits &= print_token(&caller->tokens[i], i + 1, now_ms, out);
+    return fits;
 }
 
 bool callers_list_text(const callers_t *callers, int64_t now_ms, buffer_t *out)
@@ -160,17 +174,8 @@ bool callers_list_text(const callers_t *callers, int64_t now_ms, buffer_t *out)
     const caller_t **list = sorted(callers);
     bool fits = true;
 
-    for (size_t i = 0; list[i] != NULL; i++) {
-        const caller_t *caller = list[i];
-        buffer_printf(out, "%s  scopes:", caller->id);
-        for (size_t s = 0; s < caller->scope_count; s++)
-            buffer_printf(out, "%s%s", s == 0 ? " " : ",", caller->scopes[s]);
-        if (caller->paid_seconds_per_day > 0)
-            buffer_printf(out, "  paid seconds per day: %" PRIu64, caller->paid_seconds_per_day);
-        fits = buffer_append_str(out, "\n");
-        for (size_t t = 0; t < caller->token_count && !is_plain(caller); t++)
-            print_token(&caller->tokens[t], t + 1, now_ms, out);
-    }
+    for (size_t i = 0; list[i] != NULL; i++)
+        fits &= print_caller(list[i], now_ms, out);
     free(list);
     return fits;
 }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "config/callers_edit.h"
+#include "config/callers_set.h"
 #include "config/quote.h"
 #include "core/mem.h"
 #include "core/random.h"
