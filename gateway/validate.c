@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/protojson.h"
-#include "gateway/limits.h"
+#include "config/options.h"
 
 typedef Plimsoll__V1__SoftwareRule rule_t;
 

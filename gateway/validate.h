@@ -43,7 +43,7 @@ enum {
 /* What a valid request asks for, in the program's own terms. */
 typedef struct {
     tier_t floor;          /* TIER_UNKNOWN: none */
-    uint32_t timeout_ms;   /* clamped to RUN_CEILING_MS; 0 = the backend's default */
+    uint32_t timeout_ms;   /* clamped to RUN_CEILING_MS (config/options.h); 0 = the backend's default */
     const char *trace_id;  /* in the request, or "" */
     bool trace_id_dropped; /* one was sent and is not kept; never an error */
 } run_terms_t;
