@@ -180,8 +180,8 @@ static bool spawn(demo_gateway_t *gateway, uint16_t port)
     return pid > 0;
 }
 
-/* Whether the gateway has ended; its wait status then. What it may have left of its group goes with it, before the group's number is
- * free for others. */
+/* Whether the gateway has ended; its wait status then. What it may have left of its group goes with it, before the
+ * group's number is free for others. */
 static bool has_ended(demo_gateway_t *gateway, int *status)
 {
     if (gateway->pid == 0)

@@ -30,19 +30,6 @@ const char *run_ask_check(const run_ask_t *ask)
     return NULL;
 }
 
-const char *run_answer_check(const Plimsoll__V1__RunRequest *request, const Plimsoll__V1__RunResponse *response)
-{
-    const char *why = record_check(request, response);
-    if (why != NULL)
-        return why;
-    if (response->result_case != PLIMSOLL__V1__RUN_RESPONSE__RESULT_JAVASCRIPT)
-        return "the result is not of the request's kind";
-    tier_t floor;
-    if (!tier_parse_floor(request->minimum_isolation, &floor) || !tier_meets(tier_parse(response->isolation), floor))
-        return "the stated isolation does not meet the floor";
-    return NULL;
-}
-
 static void fill_request(Plimsoll__V1__RunRequest *request, Plimsoll__V1__JavaScriptRun *snippet, const run_ask_t *ask)
 {
     plimsoll__v1__run_request__init(request);
@@ -79,8 +66,9 @@ void run_call(const connection_t *connection, const run_ask_t *ask, const char *
     Plimsoll__V1__RunResponse *response =
         (Plimsoll__V1__RunResponse *)call_unary(connection, "Run", request_id, &request.base,
                                                 &plimsoll__v1__run_response__descriptor, &exchange, &answer->failure);
+    /* The kind and the floor are part of it. */
     if (response != NULL)
-        why = run_answer_check(&request, response);
+        why = record_check(&request, response);
     if (why != NULL) {
         failure_does_not_hold(&answer->failure, why);
         plimsoll__v1__run_response__free_unpacked(response, NULL);

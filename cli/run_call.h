@@ -39,8 +39,6 @@ void run_answer_dispose(run_answer_t *answer);
 
 /* The request's own rules (spec section 2.5): NULL, or what breaks them. */
 const char *run_ask_check(const run_ask_t *ask);
-/* NULL, or what of the answer does not hold: record, kind, floor. */
-const char *run_answer_check(const Plimsoll__V1__RunRequest *request, const Plimsoll__V1__RunResponse *response);
 bool trace_id_is_valid(const char *text);
 
 #endif
