@@ -107,6 +107,8 @@ bool address_is_loopback(const char *host);
  */
 char **options_environ(unsigned role);
 void options_environ_free(char **env);
+/* PATH, or a usual one: no setting of ours, yet what starts a program needs it. */
+const char *options_path(void);
 
 /* `plimsolld -h` (plain text) and docs/configuration.md. */
 void options_print_help(buffer_t *out);

@@ -240,8 +240,7 @@ const char *const *option_list(option_id_t id)
     return value->words != NULL ? (const char *const *)value->words : none;
 }
 
-/* PATH is not a setting of ours, yet a role that starts a program needs it. */
-static const char *path_entry(void)
+const char *options_path(void)
 {
     const char *path = getenv("PATH");
     return path != NULL ? path : "/usr/local/bin:/usr/bin:/bin";
@@ -249,7 +248,7 @@ static const char *path_entry(void)
 
 char **options_environ(unsigned role)
 {
-    const char *path = path_entry();
+    const char *path = options_path();
     size_t count = 1, bytes = sizeof("PATH=") + strlen(path);
     char **list, *at;
 
