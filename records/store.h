@@ -109,7 +109,7 @@ enum { STORE_RETRY_MAX = 4096 };
 /* One settled run as listed. Strings are valid during the callback, never NULL. */
 typedef struct {
     const char *run_id, *request_id, *verdict, *backend, *tier, *kind, *request_sha256, *result_sha256, *record_sha256,
-        *unknown_code, *trace_id;
+        *unknown_code, *reason, *trace_id;
     int64_t started_unix_ms, ended_unix_ms;
     int32_t exit_code;
     bool timed_out, canceled;
@@ -133,13 +133,20 @@ void store_destroy(store_t *store);
 bool store_is_up(const store_t *store);
 /* Settlements not yet taken by Redis. */
 size_t store_backlog(const store_t *store);
+/* Settlements given up for want of room (STORE_RETRY_MAX), since the start. */
+uint64_t store_dropped(const store_t *store);
 
 void store_admit(store_t *store, const store_admission_t *admission, store_admitted_cb cb, void *data);
 void store_settle(store_t *store, const store_settlement_t *settlement, store_settled_cb cb, void *data);
 /* The state of a claim without taking anything: JOIN, ANSWERED, ANSWER_GONE, OUTCOME_UNKNOWN, CONFLICT; ADMIT_OK = free. */
 void store_claim_look(store_t *store, const char *caller, const char *request_id, const char *request_sha256,
                       store_admitted_cb cb, void *data);
+/* Newest first, `limit` cut to 1..STORE_LIST_MAX, without the packed records' bytes. `cursor` is NULL or "" for the newest, else the
+ * `next_cursor` of the page before (a run id); `next_cursor` is NULL on the last page. A page may hold fewer runs than asked for.
+ * NOT_FOUND: the cursor is none. */
+enum { STORE_LIST_MAX = 100 };
 void store_runs_list(store_t *store, const char *caller, uint32_t limit, const char *cursor, store_runs_cb cb, void *data);
+/* Any text as `run_id`; another caller's run is NOT_FOUND. */
 void store_run_get(store_t *store, const char *caller, const char *run_id, store_runs_cb cb, void *data);
 
 enum { STORE_CLAIM_KEY_MAX = 128 };

@@ -1,0 +1,102 @@
+/* The store itself: the connection, the subscription and their states. */
+#include "records/store_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/log.h"
+#include "core/mem.h"
+
+/* Spelt out in the scripts too. */
+static const char SETTLED_CHANNEL[] = "plimsoll:1:settled";
+
+static store_t *checked(void *data)
+{
+    store_t *store = data;
+    if (store->magic != STORE_MAGIC)
+        mem_fatal("store: not a store");
+    return store;
+}
+
+static void on_redis_state(void *data, bool up, const char *reason)
+{
+    store_t *store = checked(data);
+    if (store->closing)
+        return;
+    if (store->callbacks.on_state != NULL)
+        store->callbacks.on_state(store->callbacks.data, up, reason);
+    if (up)
+        store_retry_step(store);
+}
+
+static void on_published(void *data, const char *payload, size_t len)
+{
+    store_t *store = checked(data);
+    char key[STORE_CLAIM_KEY_MAX];
+    /* Anybody with the password can publish: only what can be a claim's key goes further. */
+    if (len >= sizeof(key) || memchr(payload, '\0', len) != NULL) {
+        log_event(LOG_WARN, "store_published_odd", log_uint("bytes", len));
+        return;
+    }
+    memcpy(key, payload, len);
+    key[len] = '\0';
+    store->callbacks.on_settled(store->callbacks.data, key);
+}
+
+store_t *store_create(loop_t *loop, const redis_address_t *address, const store_callbacks_t *callbacks)
+{
+    store_t *store = mem_alloc(sizeof(*store));
+    store->magic = STORE_MAGIC;
+    store->loop = loop;
+    store->callbacks = *callbacks;
+    redis_script_init(&store->admit, "admit", STORE_LUA_ADMIT);
+    redis_script_init(&store->settle, "settle", STORE_LUA_SETTLE);
+    redis_script_init(&store->runs, "runs", STORE_LUA_RUNS);
+    store_retry_init(store);
+    store->redis = redis_create(loop, address, on_redis_state, store);
+    if (callbacks->on_settled != NULL)
+        store->subscription = redis_subscribe(loop, address, SETTLED_CHANNEL, on_published, NULL, store);
+    return store;
+}
+
+void store_destroy(store_t *store)
+{
+    if (store == NULL)
+        return;
+    checked(store);
+    store->closing = true;
+    if (store->subscription != NULL)
+        redis_unsubscribe(store->subscription);
+    redis_destroy(store->redis);
+    store_retry_dispose(store);
+    store->magic = 0;
+    free(store);
+}
+
+bool store_is_up(const store_t *store)
+{
+    return redis_is_up(store->redis);
+}
+
+size_t store_backlog(const store_t *store)
+{
+    return store->settling;
+}
+
+uint64_t store_dropped(const store_t *store)
+{
+    return store->retry.dropped;
+}
+
+const char *verdict_name(verdict_t verdict)
+{
+    switch (verdict) {
+    case VERDICT_ANSWERED:
+        return "answered";
+    case VERDICT_REFUSED:
+        return "refused";
+    case VERDICT_UNKNOWN:
+        return "unknown";
+    }
+    mem_fatal("verdict_name: no such verdict");
+}

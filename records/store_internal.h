@@ -1,0 +1,139 @@
+/* What the store's files share. Nothing outside records/ includes this. */
+#ifndef RECORDS_STORE_INTERNAL_H
+#define RECORDS_STORE_INTERNAL_H
+
+#include "records/store.h"
+
+enum {
+    STORE_MAGIC = 0x73746f72,
+    STORE_ID = 32,                                       /* run and request ids: 16 bytes as lowercase hex */
+    STORE_SHA = 64,                                      /* digests: 32 bytes as lowercase hex */
+    STORE_PREFIX = 11 + 1 + STORE_ID + 2,                /* "plimsoll:1:" "{" tag "}:" */
+    STORE_CLAIM_HEAD = 1 + STORE_SHA + 1 + STORE_ID + 1, /* state, digest, '.', run id, ':' */
+    STORE_BACKEND_MAX = 32,
+    STORE_CODE_MAX = 31,
+    STORE_WITHDRAWN_TTL_MS = 60 * 1000,    /* how long a late admission may still be under way on a dead connection */
+    STORE_LEASE_MAX_MS = 24 * 3600 * 1000, /* longer leases are cut: the slots key is sure to live this long */
+    STORE_SLOT_RETRY_MS = 1000,            /* the hint of NO_SLOT: nobody knows when a run ends */
+    STORE_RETRY_WINDOW = 64,               /* settlements sent again and in flight, once one was taken */
+    STORE_RETRY_PAUSE_MS = 200,            /* between probes of a Redis that does not take them */
+    STORE_RETRY_REFUSED_MS = 1000, /* one that Redis answered with an error lets the others pass for this long */
+    STORE_RETRY_BYTES_MAX = 64 * 1024 * 1024, /* kept settlements past this keep their record and lose their output */
+};
+/* Half the room is for records alone: an admission not taken back ends with its lease, a record not kept is lost. */
+enum { STORE_WITHDRAWALS_MAX = STORE_RETRY_MAX / 2 };
+/* Interval * burst. With Redis' time (1.8e15 us) it stays far below 2^53, where Lua's numbers stop being exact. */
+#define STORE_RATE_WINDOW_MAX_US INT64_C(1000000000000000)
+
+/* The scripts' answers: admit_outcome_t where they are the same. */
+typedef enum {
+    STORE_STATUS_WITHDRAWN = 9,
+    STORE_STATUS_CLAIM_CORRUPT = 20,
+    STORE_STATUS_SLOTS_CORRUPT = 21,
+    STORE_STATUS_RATE_CORRUPT = 22,
+} store_status_t;
+
+enum { STORE_BAD_CLAIM = 1, STORE_BAD_SLOTS = 2, STORE_BAD_RATE = 4, STORE_BAD_RUNS = 8, STORE_BAD_ALL = 15 };
+
+typedef struct store_settling store_settling_t;
+
+/* Settlements Redis has not taken yet, oldest first. */
+typedef struct {
+    store_settling_t *_head, *_tail;
+    size_t count;       /* at most STORE_RETRY_MAX */
+    size_t withdrawals; /* of those; at most STORE_WITHDRAWALS_MAX */
+    size_t bytes;
+    size_t in_flight; /* of those listed */
+    size_t window;    /* 1 while probing */
+    uint64_t dropped; /* refused for want of room */
+    loop_timer_t timer;
+} store_retry_t;
+
+struct store {
+    uint32_t magic;
+    loop_t *loop;
+    redis_t *redis;
+    redis_subscription_t *subscription;
+    store_callbacks_t callbacks;
+    redis_script_t admit, settle, runs;
+    store_retry_t retry;
+    size_t settling; /* settlements alive: in flight or listed */
+    /* A command timed out and nothing was answered since. While something waits to be retried, and so probes,
+     * admissions are not even sent: each would only be one more to take back. */
+    bool silent;
+    bool closing;
+};
+
+/* store_keys.c */
+typedef struct {
+    char text[STORE_PREFIX + 1];
+} store_prefix_t;
+store_prefix_t store_prefix(const char *caller);
+/* prefix + name + id; all of it must fit, which it does for ids of STORE_ID. `id` may be "". Returns the length. */
+size_t store_key(char out[STORE_CLAIM_KEY_MAX], const store_prefix_t *prefix, const char *name, const char *id);
+/* Exactly `len` lowercase hex digits and the end. */
+bool store_is_hex(const char *text, size_t len);
+bool store_is_hexn(const char *base, size_t have, size_t len);
+/* 1 to max of [a-z0-9_-]. */
+bool store_is_word(const char *base, size_t len, size_t max);
+void store_log_corrupt(const char *key);
+
+/* Keys first, then arguments; not owned. */
+enum { STORE_ARGS_MAX = 12 };
+typedef struct {
+    int nkeys, argc;
+    const char *base[STORE_ARGS_MAX];
+    size_t len[STORE_ARGS_MAX];
+} store_argv_t;
+void store_argv_add(store_argv_t *args, const char *base, size_t len);
+
+/* store_settle.c */
+struct store_settling {
+    uint32_t magic;
+    store_t *store;
+    store_settling_t *_next, *_prev;
+    bool listed, in_flight, withdraws;
+    store_settled_cb cb; /* NULL once called */
+    void *data;
+    loop_task_t task;    /* an answer without Redis */
+    uint64_t not_before; /* monotonic ms */
+    int nkeys, argc;
+    size_t at[STORE_ARGS_MAX], len[STORE_ARGS_MAX]; /* in `block` */
+    size_t answer_len; /* at the end of the claim's new value, which is at the end of the block */
+    size_t size;       /* bytes it costs to keep */
+    char *block;
+};
+void store_settling_send(store_settling_t *s);
+void store_settling_free(store_settling_t *s);
+/* Gives the stored output up, keeps the record. */
+void store_settling_drop_answer(store_settling_t *s);
+/* Takes back an admission that Redis did not answer; `request_id` NULL = unkeyed. */
+void store_withdraw(store_t *store, const store_settlement_t *refusal);
+
+/* store_retry.c */
+void store_retry_init(store_t *store);
+void store_retry_dispose(store_t *store);
+/* Takes the settlement over; false: no room, the caller frees it. */
+bool store_retry_add(store_t *store, store_settling_t *s);
+void store_retry_remove(store_t *store, store_settling_t *s);
+/* Sends what is due, in order. */
+void store_retry_step(store_t *store);
+/* What became of one that was in flight. */
+void store_retry_taken(store_t *store);
+void store_retry_failed(store_t *store, store_settling_t *s, bool answered);
+
+/* store_run.c: the value of a run's key. */
+enum { STORE_STRING_MAX = 256 }; /* bytes of one text of a run that are kept */
+typedef struct {
+    store_run_t run;
+    char text[10][STORE_STRING_MAX + 1];
+} store_run_text_t;
+/* `*out` is the caller's to free. */
+void store_run_pack(const store_settlement_t *settlement, uint8_t **out, size_t *len);
+/* NULL, or why the bytes are not a run. `record` points into `base`. */
+const char *store_run_unpack(const char *run_id, const uint8_t *base, size_t len, store_run_text_t *out);
+
+/* store_lua.c */
+extern const char STORE_LUA_RUNS[];
+
+#endif

@@ -1,0 +1,198 @@
+/*
+ * The Lua scripts. One on admission, one on settling, so a run costs two round trips; docs/redis-keys.md has the keys
+ * and values. Rules: every key is handed in and carries the caller's hash tag (Redis Cluster); time is
+ * redis.call('TIME') alone, as copies of the gateway have clocks of their own; values read are matched against their
+ * full form before they are believed; everything that can refuse stands before the first write, so an error answer
+ * means that nothing was written. Redis' number-to-string conversion keeps 14 digits in Lua and 17 in redis.call:
+ * microseconds (16 digits) go through string.format.
+ *
+ * A claim is one string: state, request digest, '.', run id, ':', rest. States and rest:
+ *   L live        lease end, Redis ms
+ *   A answered    record digest '.' backend ':' packed RunResponse
+ *   G answered, output not kept    record digest '.' backend ':'
+ *   U unknown     Connect code
+ *   W withdrawn   nothing: this run's admission was given up before Redis answered; should it still arrive, it must do
+ * nothing
+ */
+#include "records/store_internal.h"
+
+/* The lifetimes the scripts spell out: a literal costs less than one more argument a run. */
+_Static_assert(STORE_CLAIM_TTL_S == 86400 && STORE_WITHDRAWN_TTL_MS == 60000, "86400000 and 60000 below");
+_Static_assert(STORE_RUN_TTL_S == 604800 && STORE_RUNS_KEPT == 10000, "604800000, 691200000 and -10001 below");
+_Static_assert(STORE_LEASE_MAX_MS == 86400000, "86400000 and 172800000 below");
+
+/*
+ * KEYS: slots, rate[, claim]. ARGV: mode (p: this process has a place; n: it has none; l: look only), request digest,
+ * run id, lease ms, claim TTL ms (lease + STORE_CLAIM_TTL_S), slots (0 = no cap), rate interval us (0 = no rate),
+ * interval * burst in us, the same in ms. Answer: status (store_status_t), rate remaining, us until full, us until one
+ * more, slots in use[, run id[, rest]].
+ */
+const char STORE_LUA_ADMIT[] =
+    "local call, try = redis.call, redis.pcall\n"
+    "local t = call('TIME')\n"
+    "local us = t[1] * 1000000 + t[2]\n"
+    "local ms = math.floor(us / 1000)\n"
+    /* The generic cell rate algorithm: one number, the theoretical arrival time. Never further ahead than the window,
+     * so a smaller limit or a Redis clock that was set back costs at most one window. */
+    "local interval, window = tonumber(ARGV[7]), tonumber(ARGV[8])\n"
+    "local tat, left, rate_ok = us, 0, true\n"
+    "if interval > 0 then\n"
+    "  local v = try('GET', KEYS[2])\n"
+    "  if v then\n"
+    "    local n = type(v) == 'string' and string.match(v, '^(%d+) %d+$')\n"
+    "    rate_ok = n and #n <= 16\n"
+    "    if rate_ok then tat = math.min(math.max(tonumber(n), us), us + window) end\n"
+    "  end\n"
+    "  if rate_ok then left = math.floor((window - tat + us) / interval) end\n"
+    "end\n"
+    "local claim = KEYS[3]\n"
+    "local c = claim and try('GET', claim)\n"
+    "if c then\n"
+    "  local s, d, r, at\n"
+    "  if type(c) == 'string' then s, d, r, at = string.match(c, '^([LAGUW])(%x+)%.(%x+):()') end\n"
+    "  if not s or #d ~= 64 or #r ~= 32 then return {20, left, tat - us, 0, 0} end\n"
+    "  if s ~= 'W' then\n"
+    "    if d ~= ARGV[2] then return {5, left, tat - us, 0, 0} end\n"
+    "    if s == 'A' then return {2, left, tat - us, 0, 0, r, string.sub(c, at)} end\n"
+    "    if s == 'G' then return {3, left, tat - us, 0, 0, r, string.sub(c, at)} end\n"
+    "    if s == 'U' then return {4, left, tat - us, 0, 0, r, string.sub(c, at)} end\n"
+    "    local ends = string.match(c, '^%d+$', at)\n"
+    "    if not ends or #ends > 15 then return {20, left, tat - us, 0, 0} end\n"
+    "    if tonumber(ends) > ms then return {1, left, tat - us, 0, 0, r} end\n"
+    /* The owner died or lost Redis for the whole margin. Somebody is told so now, hence it is final. */
+    "    call('SET', claim, 'U' .. d .. '.' .. r .. ':unavailable', 'PX', '86400000')\n"
+    "    call('PUBLISH', 'plimsoll:1:settled', claim)\n"
+    "    return {4, left, tat - us, 0, 0, r, 'unavailable'}\n"
+    "  end\n"
+    "  if r == ARGV[3] then return {9, left, tat - us, 0, 0} end\n"
+    "end\n"
+    "if ARGV[1] ~= 'p' then return {ARGV[1] == 'l' and 0 or 6, left, tat - us, 0, 0} end\n"
+    "local used = try('ZCARD', KEYS[1])\n"
+    "if type(used) ~= 'number' then\n"
+    "  if call('PTTL', KEYS[1]) < 0 then call('PEXPIRE', KEYS[1], '86400000') end\n"
+    "  return {21, left, tat - us, 0, 0}\n"
+    "end\n"
+    "local cap = tonumber(ARGV[6])\n"
+    /* Leases that ran out are dropped when they would matter; without a cap, before they pile up. */
+    "if used >= (cap > 0 and cap or 1024) then\n"
+    "  used = used - call('ZREMRANGEBYSCORE', KEYS[1], '-inf', ms)\n"
+    "  if cap > 0 and used >= cap then return {7, left, tat - us, 0, used} end\n"
+    "end\n"
+    "if interval > 0 then\n"
+    "  if not rate_ok then\n"
+    "    if call('PTTL', KEYS[2]) < 0 then call('PEXPIRE', KEYS[2], ARGV[9]) end\n"
+    "    return {22, 0, 0, 0, used}\n"
+    "  end\n"
+    "  local wait = tat + interval - us - window\n"
+    "  if wait > 0 then return {8, left, tat - us, wait, used} end\n"
+    "  tat = tat + interval\n"
+    "  left = left - 1\n"
+    "  call('SET', KEYS[2], string.format('%d %d', tat, interval), 'PX', ARGV[9])\n"
+    "end\n"
+    "local ends = string.format('%d', ms + ARGV[4])\n"
+    "if claim then call('SET', claim, 'L' .. ARGV[2] .. '.' .. ARGV[3] .. ':' .. ends, 'PX', ARGV[5]) end\n"
+    "call('ZADD', KEYS[1], ends, ARGV[3])\n"
+    /* Asking is cheaper than writing: only a key that might end before the longest lease is given more time. */
+    "if used == 0 or call('PTTL', KEYS[1]) < 86400000 then call('PEXPIRE', KEYS[1], '172800000') end\n"
+    "return {0, left, tat - us, 0, used + 1}\n";
+
+/*
+ * KEYS: slots, rate, run, runs[, claim]. ARGV: verdict (A answered, U unknown, R refused, W refused by withdrawing an
+ * admission whose outcome is unknown), run id, head of this run's live claim, new value of the claim ("" for R), run
+ * value, '1' to give the rate back. For W the new value is the withdrawn claim. Answer: 0, or the sum of 1 (claim), 2
+ * (slots), 4 (rate), 8 (index): keys whose value is not ours to understand. Safe to repeat: the slot can be removed
+ * once, a claim leaves `live` once, a run's record is written once.
+ */
+const char STORE_LUA_SETTLE[] =
+    "local call, try = redis.call, redis.pcall\n"
+    "local verdict, run = ARGV[1], ARGV[2]\n"
+    "local t = call('TIME')\n"
+    "local us = t[1] * 1000000 + t[2]\n"
+    "local bad = 0\n"
+    "local claim = KEYS[5]\n"
+    "local publish = false\n"
+    "if claim then\n"
+    "  local final = verdict == 'A' or verdict == 'U'\n"
+    /* The head alone: a stored answer may be a megabyte. */
+    "  local c = try('GETRANGE', claim, 0, 98)\n"
+    "  local ours = c == ARGV[3]\n"
+    "  local absent = c == ''\n"
+    "  if not ours and not absent then\n"
+    "    local s, d, r\n"
+    "    if type(c) == 'string' then s, d, r = string.match(c, '^([LAGUW])(%x+)%.(%x+):$') end\n"
+    "    if not s or #d ~= 64 or #r ~= 32 then bad = 1 end\n"
+    "    absent = s == 'W' and final\n"
+    "    ours = s == 'L' and r == run\n"
+    "  end\n"
+    /* A final verdict for a claim that is absent: Redis lost it. The run was made, so its id is used. */
+    "  if final and (ours or absent) then\n"
+    "    publish = true\n"
+    "    call('SET', claim, ARGV[4], 'PX', '86400000')\n"
+    "  elseif ours then\n"
+    "    publish = true\n"
+    "    call('DEL', claim)\n"
+    "  elseif absent and verdict == 'W' then\n"
+    "    call('SET', claim, ARGV[4], 'PX', '60000')\n"
+    "  end\n"
+    "end\n"
+    "local freed = try('ZREM', KEYS[1], run)\n"
+    "if type(freed) ~= 'number' then bad = bad + 2 end\n"
+    /* The slot is the witness that this admission took a rate token and that none was given back yet. */
+    "if freed == 1 and ARGV[6] == '1' then\n"
+    "  local v = try('GET', KEYS[2])\n"
+    "  if v then\n"
+    "    local tat, interval\n"
+    "    if type(v) == 'string' then tat, interval = string.match(v, '^(%d+) (%d+)$') end\n"
+    "    if tat and #tat <= 16 and #interval <= 15 then\n"
+    "      tat = tat - interval\n"
+    "      if tat > us then\n"
+    "        call('SET', KEYS[2], string.format('%d ', tat) .. interval, 'PX', math.ceil((tat - us) / 1000))\n"
+    "      else\n"
+    "        call('DEL', KEYS[2])\n"
+    "      end\n"
+    "    else\n"
+    "      bad = bad + 4\n"
+    "    end\n"
+    "  end\n"
+    "end\n"
+    "if call('SET', KEYS[3], ARGV[5], 'PX', '604800000', 'NX') then\n"
+    "  local added = try('ZADD', KEYS[4], string.format('%d', us), run)\n"
+    "  if type(added) ~= 'number' then\n"
+    "    bad = bad + 8\n"
+    "  else\n"
+    /* The index outlives its newest run by up to a day. */
+    "    if call('PTTL', KEYS[4]) < 604800000 then call('PEXPIRE', KEYS[4], '691200000') end\n"
+    /* Run ids are random: one settlement in sixteen cuts the index; reading never looks past the cap. */
+    "    if string.byte(run, 32) == 48 then call('ZREMRANGEBYRANK', KEYS[4], '0', '-10001') end\n"
+    "  end\n"
+    "end\n"
+    "if publish then call('PUBLISH', 'plimsoll:1:settled', claim) end\n"
+    "return bad\n";
+
+/*
+ * KEYS: runs. ARGV: most runs, run id after which to go on ("" = newest), prefix of the run keys (same tag).
+ * Answer: 0 when the index is not ours to understand, else an array: run id, value or nil ("" for a key of another
+ * type), ...
+ */
+const char STORE_LUA_RUNS[] =
+    "local from, most = 0, tonumber(ARGV[1])\n"
+    "local kind = redis.call('TYPE', KEYS[1])['ok']\n"
+    "if kind == 'none' then return {} end\n"
+    "if kind ~= 'zset' then return 0 end\n"
+    "if ARGV[2] ~= '' then\n"
+    "  local rank = redis.call('ZREVRANK', KEYS[1], ARGV[2])\n"
+    /* Only the oldest leave the index, so what stood after an entry that left has left too. */
+    "  if not rank then return {} end\n"
+    "  from = rank + 1\n"
+    "end\n"
+    /* A run's key lives STORE_RUN_TTL_S; its entry goes when somebody looks. */
+    "local t = redis.call('TIME')\n"
+    "redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', (t[1] - 604800) * 1000000 + t[2])\n"
+    "local out = {}\n"
+    "local ids = redis.call('ZREVRANGE', KEYS[1], from, math.min(from + most, 10000) - 1)\n"
+    "for i = 1, #ids do\n"
+    "  local v = redis.pcall('GET', ARGV[3] .. ids[i])\n"
+    "  out[2 * i - 1] = ids[i]\n"
+    "  out[2 * i] = type(v) == 'string' and v or (v and '' or false)\n"
+    "end\n"
+    "return out\n";

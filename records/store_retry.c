@@ -1,0 +1,129 @@
+/*
+ * Settlements that Redis did not take: kept in order, tried again until they are taken. While it is not known whether
+ * Redis takes anything, one at a time goes out as a probe; once one was taken, a window of them. Bounded in number (the
+ * newest is refused and counted) and in bytes (outputs are given up, records are not).
+ */
+#include "records/store_internal.h"
+
+#include <stdlib.h>
+
+#include "core/clock.h"
+#include "core/log.h"
+#include "core/mem.h"
+
+static void on_timer(loop_timer_t *timer)
+{
+    store_retry_step(timer->data);
+}
+
+void store_retry_init(store_t *store)
+{
+    store->retry.window = 1;
+    loop_timer_init(&store->retry.timer, on_timer, store);
+}
+
+void store_retry_dispose(store_t *store)
+{
+    store_retry_t *retry = &store->retry;
+    loop_timer_stop(&retry->timer);
+    if (retry->count != 0)
+        log_event(LOG_ERROR, "store_settlements_left", log_uint("count", retry->count));
+    while (retry->_head != NULL) {
+        store_settling_t *s = retry->_head;
+        store_retry_remove(store, s);
+        store_settling_free(s);
+    }
+}
+
+static void pause_then_probe(store_t *store)
+{
+    store->retry.window = 1;
+    if (!loop_timer_is_running(&store->retry.timer))
+        loop_timer_start(store->loop, &store->retry.timer, STORE_RETRY_PAUSE_MS);
+}
+
+static bool has_room(const store_retry_t *retry, const store_settling_t *s)
+{
+    return retry->count < STORE_RETRY_MAX && !(s->withdraws && retry->withdrawals == STORE_WITHDRAWALS_MAX);
+}
+
+static bool has_bytes(const store_retry_t *retry, const store_settling_t *s)
+{
+    return s->size <= STORE_RETRY_BYTES_MAX - retry->bytes;
+}
+
+bool store_retry_add(store_t *store, store_settling_t *s)
+{
+    store_retry_t *retry = &store->retry;
+    if (!has_bytes(retry, s))
+        store_settling_drop_answer(s);
+    if (!has_room(retry, s) || !has_bytes(retry, s)) {
+        ++retry->dropped;
+        log_event(LOG_ERROR, "store_settlement_dropped", log_bool("withdrawal", s->withdraws),
+                  log_uint("dropped", retry->dropped));
+        return false;
+    }
+    s->_prev = retry->_tail;
+    s->_next = NULL;
+    if (retry->_tail != NULL)
+        retry->_tail->_next = s;
+    else
+        retry->_head = s;
+    retry->_tail = s;
+    s->listed = true;
+    ++retry->count;
+    retry->withdrawals += s->withdraws;
+    retry->bytes += s->size;
+    pause_then_probe(store);
+    return true;
+}
+
+void store_retry_remove(store_t *store, store_settling_t *s)
+{
+    store_retry_t *retry = &store->retry;
+    if (!s->listed)
+        mem_fatal("store_retry_remove: not listed");
+    if (s->_prev != NULL)
+        s->_prev->_next = s->_next;
+    else
+        retry->_head = s->_next;
+    if (s->_next != NULL)
+        s->_next->_prev = s->_prev;
+    else
+        retry->_tail = s->_prev;
+    s->_next = s->_prev = NULL;
+    s->listed = false;
+    --retry->count;
+    retry->withdrawals -= s->withdraws;
+    retry->bytes -= s->size;
+}
+
+void store_retry_step(store_t *store)
+{
+    store_retry_t *retry = &store->retry;
+    uint64_t now = clock_mono_ms();
+    for (store_settling_t *s = retry->_head; s != NULL && retry->in_flight < retry->window; s = s->_next) {
+        if (!redis_is_up(store->redis))
+            return; /* the next step comes with the connection */
+        if (!s->in_flight && now >= s->not_before) {
+            ++retry->in_flight;
+            store_settling_send(s);
+        }
+    }
+    if (retry->count != 0 && retry->in_flight == 0)
+        pause_then_probe(store);
+}
+
+void store_retry_taken(store_t *store)
+{
+    store->retry.window = STORE_RETRY_WINDOW;
+    --store->retry.in_flight;
+    store_retry_step(store);
+}
+
+void store_retry_failed(store_t *store, store_settling_t *s, bool answered)
+{
+    --store->retry.in_flight;
+    s->not_before = answered ? clock_mono_ms() + STORE_RETRY_REFUSED_MS : 0;
+    pause_then_probe(store);
+}

@@ -1,0 +1,145 @@
+/*
+ * The value of a run's key: one string, as a hash with a value past 64 bytes costs Redis three times the memory.
+ * Version 1:
+ *
+ *   u8 version, u8 verdict, u8 flags (1 timed out, 2 canceled), i32 exit code, i64 started, i64 ended (big-endian),
+ *   ten texts (request id, backend, tier, kind, request, result and record digest, unknown code, reason, trace id),
+ * each u16: bit 15 = lowercase hex kept as bytes, bits 0-14 = bytes that follow, the packed plimsoll.v1.RunRecord to
+ * the end.
+ */
+#include "records/store_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/mem.h"
+
+enum {
+    VERSION = 1,
+    FLAG_TIMED_OUT = 1,
+    FLAG_CANCELED = 2,
+    FIXED = 3 + 4 + 8 + 8,
+    TEXTS = 10,
+    TEXT_PACKED = 0x8000,
+    TEXTS_MAX = TEXTS * (2 + STORE_STRING_MAX),
+};
+
+static uint8_t *put_number(uint8_t *at, uint64_t value, size_t bytes)
+{
+    for (size_t i = 0; i != bytes; ++i)
+        at[i] = (uint8_t)(value >> (8 * (bytes - 1 - i)));
+    return at + bytes;
+}
+
+static uint64_t get_number(const uint8_t *at, size_t bytes)
+{
+    uint64_t value = 0;
+    for (size_t i = 0; i != bytes; ++i)
+        value = value << 8 | at[i];
+    return value;
+}
+
+static uint8_t hex_value(char c)
+{
+    return (uint8_t)(c <= '9' ? c - '0' : c - 'a' + 10);
+}
+
+static uint8_t *put_text(uint8_t *at, const char *text)
+{
+    size_t len = text != NULL ? strnlen(text, STORE_STRING_MAX) : 0;
+    if (len % 2 != 0 || !store_is_hexn(text, len, len)) {
+        at = put_number(at, len, 2);
+        if (len != 0)
+            memcpy(at, text, len);
+        return at + len;
+    }
+    at = put_number(at, len == 0 ? 0 : TEXT_PACKED | len / 2, 2);
+    for (size_t i = 0; i != len; i += 2)
+        *at++ = (uint8_t)(hex_value(text[i]) << 4 | hex_value(text[i + 1]));
+    return at;
+}
+
+/* NULL when the text does not end within `end` or holds more than a text may. */
+static const uint8_t *get_text(const uint8_t *at, const uint8_t *end, char out[STORE_STRING_MAX + 1])
+{
+    static const char digits[] = "0123456789abcdef";
+    if (end - at < 2)
+        return NULL;
+    size_t head = (size_t)get_number(at, 2), len = head & ~(size_t)TEXT_PACKED;
+    bool packed = (head & TEXT_PACKED) != 0;
+    at += 2;
+    if (len > (size_t)(end - at) || len > (packed ? STORE_STRING_MAX / 2 : STORE_STRING_MAX))
+        return NULL;
+    if (!packed) {
+        if (memchr(at, '\0', len) != NULL)
+            return NULL;
+        memcpy(out, at, len);
+        out[len] = '\0';
+        return at + len;
+    }
+    for (size_t i = 0; i != len; ++i) {
+        out[2 * i] = digits[at[i] >> 4];
+        out[2 * i + 1] = digits[at[i] & 15];
+    }
+    out[2 * len] = '\0';
+    return at + len;
+}
+
+void store_run_pack(const store_settlement_t *s, uint8_t **out, size_t *len)
+{
+    const char *texts[TEXTS] = {s->request_id,    s->backend,       s->tier,         s->kind,   s->request_sha256,
+                                s->result_sha256, s->record_sha256, s->unknown_code, s->reason, s->trace_id};
+    uint8_t *base = mem_alloc(FIXED + TEXTS_MAX + s->record_len), *at = base;
+    at = put_number(at, VERSION, 1);
+    at = put_number(at, (uint64_t)s->verdict, 1);
+    at = put_number(at, (s->timed_out ? FLAG_TIMED_OUT : 0) | (s->canceled ? FLAG_CANCELED : 0), 1);
+    at = put_number(at, (uint32_t)s->exit_code, 4);
+    at = put_number(at, (uint64_t)s->started_unix_ms, 8);
+    at = put_number(at, (uint64_t)s->ended_unix_ms, 8);
+    for (size_t i = 0; i != TEXTS; ++i)
+        at = put_text(at, texts[i]);
+    if (s->record_len != 0)
+        memcpy(at, s->record, s->record_len);
+    *out = base;
+    *len = (size_t)(at - base) + s->record_len;
+}
+
+const char *store_run_unpack(const char *run_id, const uint8_t *base, size_t len, store_run_text_t *out)
+{
+    if (len < FIXED)
+        return "too short";
+    if (base[0] != VERSION)
+        return "unknown version";
+    if (base[1] > VERDICT_UNKNOWN)
+        return "unknown verdict";
+    if ((base[2] & ~(FLAG_TIMED_OUT | FLAG_CANCELED)) != 0)
+        return "unknown flags";
+    const uint8_t *at = base + FIXED, *end = base + len;
+    for (size_t i = 0; i != TEXTS; ++i) {
+        at = get_text(at, end, out->text[i]);
+        if (at == NULL)
+            return "a text does not fit";
+    }
+    out->run = (store_run_t){
+        .run_id = run_id,
+        .request_id = out->text[0],
+        .verdict = verdict_name((verdict_t)base[1]),
+        .backend = out->text[1],
+        .tier = out->text[2],
+        .kind = out->text[3],
+        .request_sha256 = out->text[4],
+        .result_sha256 = out->text[5],
+        .record_sha256 = out->text[6],
+        .unknown_code = out->text[7],
+        .reason = out->text[8],
+        .trace_id = out->text[9],
+        .started_unix_ms = (int64_t)get_number(base + 7, 8),
+        .ended_unix_ms = (int64_t)get_number(base + 15, 8),
+        .exit_code = (int32_t)(uint32_t)get_number(base + 3, 4),
+        .timed_out = (base[2] & FLAG_TIMED_OUT) != 0,
+        .canceled = (base[2] & FLAG_CANCELED) != 0,
+        .record = at,
+        .record_len = (size_t)(end - at),
+    };
+    return NULL;
+}
