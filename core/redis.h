@@ -1,7 +1,8 @@
 /*
- * Redis over hiredis' asynchronous API, on a core loop. Every command has a deadline of its own. A NULL reply from hiredis means
- * the connection died with the command in flight: the outcome is *unknown*, never "no". Commands are never resent by this layer,
- * with one exception: EVALSHA answered NOSCRIPT certainly ran nothing, so it is followed by EVAL.
+ * Redis over hiredis' asynchronous API, on a core loop. Every command has a deadline of its own. A NULL reply from
+ * hiredis means the connection died with the command in flight: the outcome is *unknown*, never "no". Commands are
+ * never resent by this layer, with one exception: EVALSHA answered NOSCRIPT certainly ran nothing, so it is followed by
+ * EVAL.
  */
 #ifndef CORE_REDIS_H
 #define CORE_REDIS_H
@@ -14,17 +15,28 @@
 #include "core/loop.h"
 
 enum {
-    REDIS_PENDING_MAX = 16384,      /* commands in flight on one connection; one more is REDIS_NOT_SENT */
-    REDIS_CONNECT_MS = 1000,        /* time for connect + AUTH + SELECT */
-    REDIS_RECONNECT_MIN_MS = 50,    /* first pause before a reconnect; doubles with jitter ... */
-    REDIS_RECONNECT_MAX_MS = 1000,  /* ... up to this */
+    /* One command more is REDIS_NOT_SENT. Overdue commands count until their late answer or the connection's end. */
+    REDIS_PENDING_MAX = 16384,           /* commands in flight on one connection */
+    REDIS_OUTPUT_MAX = 32 * 1024 * 1024, /* bytes of commands in flight on one connection */
+    REDIS_CONNECT_MS = 1000,             /* time for lookup + connect + AUTH + SELECT + PING */
+    /* The first pause before a reconnect; it doubles, with jitter, up to the maximum. A connection that lasted that
+     * long starts over with the first. */
+    REDIS_RECONNECT_MIN_MS = 50,
+    REDIS_RECONNECT_MAX_MS = 1000,
+    REDIS_BEAT_MS = 250,    /* how often an open connection is looked at */
+    REDIS_IDLE_MS = 1000,   /* silence with nothing in flight after which a PING asks whether the server is there */
+    REDIS_SILENT_MS = 1000, /* silence while an answer is overdue after which the connection is dropped: "no answer" */
+    REDIS_URL_MAX = 4096,   /* bytes of PLIMSOLL_REDIS_URL */
+    REDIS_CREDENTIAL_MAX = 1024, /* bytes of a decoded user or password */
+    REDIS_DATABASE_MAX = 65535,
+    REDIS_PORT = 6379, /* when the URL has none */
 };
 
 typedef enum {
     REDIS_REPLY,    /* the server answered; `reply` is valid during the callback (never of type ERROR) */
     REDIS_REFUSED,  /* the server answered an error (`err` is its text); nothing is known to have been written */
     REDIS_UNKNOWN,  /* sent, and no answer came before the deadline or the connection died */
-    REDIS_NOT_SENT, /* certainly not sent: not connected, or too many in flight */
+    REDIS_NOT_SENT, /* certainly not sent: not connected, or too much in flight */
 } redis_status_t;
 
 typedef void (*redis_cb)(void *data, redis_status_t status, const redisReply *reply, const char *err);
@@ -39,8 +51,9 @@ typedef struct {
     int database;
 } redis_address_t;
 
-/* redis://[user[:password]@]host[:port][/db] and redis+unix:///path/to.sock[?db=N][&password=P] (also unix://). Percent-decoding in
- * user, password and path. Returns NULL on success, else what is wrong (static text, never containing the password). */
+/* redis://[user[:password]@]host[:port][/db] and redis+unix:///path/to.sock[?db=N][&user=U][&password=P] (also
+ * unix://). Percent-decoding in user, password and path. Returns NULL on success, else what is wrong (static text,
+ * never containing the password), and then `out` is empty. */
 const char *redis_address_parse(const char *url, redis_address_t *out);
 void redis_address_dispose(redis_address_t *a);
 
@@ -54,23 +67,30 @@ typedef struct {
 
 void redis_script_init(redis_script_t *script, const char *name, const char *body);
 
-/* Connects in the background and reconnects for ever until redis_destroy. `address` is copied. `on_state` (may be NULL) is called
- * with up=true after each successful connect+AUTH+SELECT and up=false after each loss, with the reason. */
-redis_t *redis_create(loop_t *loop, const redis_address_t *address, void (*on_state)(void *data, bool up, const char *reason),
-                      void *data);
-/* Pending callbacks get REDIS_UNKNOWN before this returns. */
+/* Connects in the background and reconnects for ever until redis_destroy. `address` is copied. `on_state` (may be NULL)
+ * is called with up=true after each successful connect+AUTH+SELECT and up=false after each loss, with the reason; an
+ * attempt that fails is told as up=false too, once for each new reason. The reason is valid during the callback and
+ * free of secrets. A process that has SIGPIPE at its default gets it ignored: hiredis writes with write(2). */
+redis_t *redis_create(loop_t *loop, const redis_address_t *address,
+                      void (*on_state)(void *data, bool up, const char *reason), void *data);
+/* Pending callbacks get REDIS_UNKNOWN (REDIS_NOT_SENT where that is certain) before this returns. Safe inside a
+ * callback. */
 void redis_destroy(redis_t *r);
+/* Connected, and not silent: a server that stops answering turns this false within REDIS_IDLE_MS + REDIS_SILENT_MS
+ * and two beats, sooner when commands wait. */
 bool redis_is_up(const redis_t *r);
-/* Exactly one callback for each call, never before the call returned. A late answer after the deadline is dropped. Answers of type
- * error whose text starts READONLY, LOADING or MASTERDOWN also drop the connection, so it is resolved anew. */
+/* Exactly one callback for each call, never before the call returned. Not for commands that change how answers come
+ * (SUBSCRIBE, MONITOR, CLIENT REPLY). `argvlen` NULL = NUL-terminated arguments. A late answer after the deadline is
+ * dropped. Answers of type error whose text starts READONLY, LOADING or MASTERDOWN also drop the connection, so it is
+ * resolved anew. */
 void redis_command(redis_t *r, uint32_t deadline_ms, redis_cb cb, void *data, int argc, const char **argv,
                    const size_t *argvlen);
-/* argv holds the keys first, then the arguments. */
-void redis_eval(redis_t *r, const redis_script_t *script, uint32_t deadline_ms, redis_cb cb, void *data, int nkeys, int argc,
-                const char **argv, const size_t *argvlen);
+/* argv holds the keys first, then the arguments. `script` must live until the callback. */
+void redis_eval(redis_t *r, const redis_script_t *script, uint32_t deadline_ms, redis_cb cb, void *data, int nkeys,
+                int argc, const char **argv, const size_t *argvlen);
 
-/* A connection of its own kind: SUBSCRIBE to one channel, again after every reconnect. on_state(up) tells when the subscription
- * is live: what was published before is not delivered. */
+/* A connection of its own kind: SUBSCRIBE to one channel, again after every reconnect. on_state(up) tells when the
+ * subscription is live: what was published before is not delivered. */
 typedef struct redis_subscription redis_subscription_t;
 redis_subscription_t *redis_subscribe(loop_t *loop, const redis_address_t *address, const char *channel,
                                       void (*on_message)(void *data, const char *payload, size_t len),

@@ -1,0 +1,414 @@
+#include "core/redis_link.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/clock.h"
+#include "core/mem.h"
+#include "core/random.h"
+
+enum { LINK_MAGIC = 0x7265646c };
+
+static void link_check(const redis_link_t *link)
+{
+    if (link == NULL || link->magic != LINK_MAGIC)
+        mem_fatal("not a redis link");
+}
+
+void redis_link_hold(redis_link_t *link)
+{
+    link->_holds++;
+}
+
+void redis_link_release(redis_link_t *link)
+{
+    if (--link->_holds != 0 || link->state != LINK_DEAD)
+        return;
+    link->magic = 0;
+    redis_address_dispose(&link->address);
+    link->callbacks->on_free(link->owner);
+}
+
+bool redis_link_is_up(const redis_link_t *link)
+{
+    return link->state == LINK_UP && link->ac != NULL;
+}
+
+/* --- hiredis' hooks --- */
+
+static void set_events(redis_link_t *link, unsigned events)
+{
+    if (link->_watch != NULL && events != link->_events)
+        watch_set(link->_watch, events);
+    link->_events = events;
+}
+
+static void add_read(void *data)
+{
+    redis_link_t *link = data;
+    set_events(link, link->_events | WATCH_READ);
+}
+
+static void del_read(void *data)
+{
+    redis_link_t *link = data;
+    set_events(link, link->_events & ~(unsigned)WATCH_READ);
+}
+
+/* Commands are written once at the end of the tick. While the socket is connecting, or has no room, only its readiness
+ * may lead to a write: hiredis takes any call before that for the connect's end. */
+static void add_write(void *data)
+{
+    redis_link_t *link = data;
+    if (link->_is_writing || link->state == LINK_CONNECTING)
+        set_events(link, link->_events | WATCH_WRITE);
+    else if ((link->_events & WATCH_WRITE) == 0)
+        loop_defer(link->loop, &link->_flush);
+}
+
+static void del_write(void *data)
+{
+    redis_link_t *link = data;
+    set_events(link, link->_events & ~(unsigned)WATCH_WRITE);
+}
+
+static void forget_socket(redis_link_t *link)
+{
+    if (link->_watch != NULL)
+        watch_destroy(link->_watch);
+    link->_watch = NULL;
+    link->_events = 0;
+    link->ac = NULL;
+    loop_task_cancel(link->loop, &link->_flush);
+}
+
+/* hiredis is about to free the context: the connection broke. */
+static void on_cleanup(void *data)
+{
+    redis_link_t *link = data;
+    const redisContext *c = &link->ac->c;
+    snprintf(link->_reason, sizeof(link->_reason), "%s", c->errstr[0] != '\0' ? c->errstr : "connection lost");
+    forget_socket(link);
+}
+
+/* Takes the context from the link; hiredis frees it now, or when its call on the stack returns. */
+static void detach(redis_link_t *link)
+{
+    redisAsyncContext *ac = link->ac;
+    if (ac == NULL)
+        return;
+    ac->data = NULL;
+    memset(&ac->ev, 0, sizeof(ac->ev));
+    ac->onConnect = NULL;
+    ac->onDisconnect = NULL;
+    forget_socket(link);
+    redisAsyncFree(ac);
+}
+
+/* --- states --- */
+
+static uint32_t jittered(uint32_t ms)
+{
+    return ms / 2 + random_below(ms / 2 + 1);
+}
+
+/* The pause counts from the attempt's beginning: one that waited in vain for an answer has paused already. */
+static uint64_t pause_left(const redis_link_t *link)
+{
+    uint64_t pause = jittered(link->_pause_ms), spent = clock_mono_ms() - link->_began_at;
+    uint64_t least = jittered(REDIS_RECONNECT_MIN_MS);
+    return link->_began_at == 0 || spent + least >= pause ? least : pause - spent;
+}
+
+static void pause_then_retry(redis_link_t *link)
+{
+    bool was_up = link->state == LINK_UP;
+    if (was_up && clock_mono_ms() - link->_up_at >= REDIS_RECONNECT_MAX_MS)
+        link->_pause_ms = REDIS_RECONNECT_MIN_MS;
+    link->state = LINK_PAUSED;
+    loop_timer_start(link->loop, &link->_timer, pause_left(link));
+    link->_pause_ms = link->_pause_ms > REDIS_RECONNECT_MAX_MS / 2 ? REDIS_RECONNECT_MAX_MS : link->_pause_ms * 2;
+    link->callbacks->on_down(link->owner, was_up, link->_reason);
+}
+
+void redis_link_fail(redis_link_t *link, const char *reason)
+{
+    link_check(link);
+    if (link->state == LINK_DEAD || link->state == LINK_PAUSED)
+        return;
+    redis_link_hold(link);
+    if (reason != link->_reason)
+        snprintf(link->_reason, sizeof(link->_reason), "%s", reason);
+    detach(link);
+    if (link->state != LINK_DEAD)
+        pause_then_retry(link);
+    redis_link_release(link);
+}
+
+static bool has_lost_its_socket(const redis_link_t *link)
+{
+    return link->ac == NULL &&
+           (link->state == LINK_CONNECTING || link->state == LINK_GREETING || link->state == LINK_UP);
+}
+
+/* After every call into hiredis: if it lost the connection, the link learns it here, with hiredis off the stack. */
+static void after_hiredis(redis_link_t *link)
+{
+    if (has_lost_its_socket(link))
+        redis_link_fail(link, link->_reason);
+}
+
+static void come_up(redis_link_t *link)
+{
+    link->state = LINK_UP;
+    link->_up_at = clock_mono_ms();
+    loop_timer_start(link->loop, &link->_timer, REDIS_BEAT_MS);
+    link->callbacks->on_up(link->owner);
+}
+
+/* --- greeting: AUTH, SELECT, PING in one write --- */
+
+/* Redis repeats the arguments of a command it does not know ("rename-command AUTH"), so AUTH's error text is never
+ * passed on. */
+static void on_auth(redisAsyncContext *ac, void *data, void *privdata)
+{
+    const redisReply *reply = data;
+    (void)ac;
+    if (reply == NULL || reply->type != REDIS_REPLY_ERROR)
+        return;
+    if (strncmp(reply->str, "WRONGPASS", 9) == 0 || strncmp(reply->str, "ERR invalid password", 20) == 0)
+        redis_link_fail(privdata, "AUTH refused: wrong user or password");
+    else if (strncmp(reply->str, "ERR AUTH <password> called without", 34) == 0)
+        redis_link_fail(privdata, "AUTH refused: the server has no password");
+    else
+        redis_link_fail(privdata, "AUTH refused");
+}
+
+static void on_select(redisAsyncContext *ac, void *data, void *privdata)
+{
+    const redisReply *reply = data;
+    (void)ac;
+    if (reply != NULL && reply->type == REDIS_REPLY_ERROR)
+        redis_link_fail(privdata, reply->str);
+}
+
+/* A user who may not PING has still been answered. */
+static bool is_no_greeting(const redisReply *reply)
+{
+    return reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "NOPERM", 6) != 0;
+}
+
+static void on_ping(redisAsyncContext *ac, void *data, void *privdata)
+{
+    const redisReply *reply = data;
+    redis_link_t *link = privdata;
+    (void)ac;
+    if (reply == NULL || link->state != LINK_GREETING)
+        return;
+    if (is_no_greeting(reply))
+        redis_link_fail(link, reply->str);
+    else
+        come_up(link);
+}
+
+static void greet(redis_link_t *link)
+{
+    const redis_address_t *a = &link->address;
+    const char *password = a->password != NULL ? a->password : "";
+    if (a->user != NULL)
+        redisAsyncCommand(link->ac, on_auth, link, "AUTH %s %s", a->user, password);
+    else if (a->password != NULL)
+        redisAsyncCommand(link->ac, on_auth, link, "AUTH %s", password);
+    if (a->database != 0)
+        redisAsyncCommand(link->ac, on_select, link, "SELECT %d", a->database);
+    redisAsyncCommand(link->ac, on_ping, link, "PING");
+}
+
+/* On failure hiredis frees the context itself, by way of on_cleanup. */
+static void on_connect(const redisAsyncContext *ac, int status)
+{
+    redis_link_t *link = ac->data;
+    if (status != REDIS_OK)
+        return;
+    link->state = LINK_GREETING;
+    greet(link);
+}
+
+/* --- an attempt --- */
+
+static void on_event(void *data, unsigned events)
+{
+    redis_link_t *link = data;
+    link_check(link);
+    redis_link_hold(link);
+    if ((events & WATCH_WRITE) != 0 && link->ac != NULL) {
+        link->_is_writing = true;
+        redisAsyncHandleWrite(link->ac);
+        link->_is_writing = false;
+    }
+    if ((events & WATCH_READ) != 0 && link->ac != NULL) {
+        link->heard_at = clock_mono_ms();
+        redisAsyncHandleRead(link->ac);
+    }
+    after_hiredis(link);
+    redis_link_release(link);
+}
+
+static void on_flush(loop_task_t *task)
+{
+    redis_link_t *link = task->data;
+    link_check(link);
+    if (link->ac == NULL || sdslen(link->ac->c.obuf) == 0)
+        return;
+    on_event(link, WATCH_WRITE);
+}
+
+static void connect_to(redis_link_t *link, const char *host)
+{
+    link->state = LINK_CONNECTING;
+    redisAsyncContext *ac =
+        host != NULL ? redisAsyncConnect(host, link->address.port) : redisAsyncConnectUnix(link->address.path);
+    if (ac == NULL)
+        mem_fatal("out of memory");
+    link->ac = ac;
+    if (ac->err != 0) {
+        redis_link_fail(link, ac->errstr);
+        return;
+    }
+    fcntl(ac->c.fd, F_SETFD, FD_CLOEXEC);
+    if ((link->_watch = watch_create(link->loop, ac->c.fd, on_event, link)) == NULL) {
+        redis_link_fail(link, "out of descriptors");
+        return;
+    }
+    ac->data = link;
+    ac->ev.data = link;
+    ac->ev.addRead = add_read;
+    ac->ev.delRead = del_read;
+    ac->ev.addWrite = add_write;
+    ac->ev.delWrite = del_write;
+    ac->ev.cleanup = on_cleanup;
+    redisAsyncSetConnectCallback(ac, on_connect);
+}
+
+static void on_resolved(void *data, const resolve_result_t *result)
+{
+    redis_link_t *link = data;
+    link_check(link);
+    link->_resolve = NULL;
+    if (link->state != LINK_RESOLVING)
+        return; /* too late for its attempt; the next looks up anew */
+    redis_link_hold(link);
+    if (result->count == 0)
+        redis_link_fail(link, result->reason);
+    else
+        connect_to(link, result->texts[link->_turn++ % result->count]);
+    redis_link_release(link);
+}
+
+static bool is_literal(const char *host)
+{
+    uint8_t binary[sizeof(struct in6_addr)];
+    return inet_pton(AF_INET, host, binary) == 1 || inet_pton(AF_INET6, host, binary) == 1;
+}
+
+static void attempt(redis_link_t *link)
+{
+    const char *host = link->address.host;
+    link->_began_at = clock_mono_ms();
+    loop_timer_start(link->loop, &link->_timer, REDIS_CONNECT_MS);
+    if (host == NULL || is_literal(host)) {
+        connect_to(link, host);
+        return;
+    }
+    link->state = LINK_RESOLVING;
+    /* a lookup outlives the attempt that began it, so a dead name server costs one thread and not one an attempt */
+    if (link->_resolve == NULL)
+        link->_resolve = resolve_start(link->loop, host, on_resolved, link);
+    if (link->_resolve == NULL)
+        redis_link_fail(link, "no thread for the lookup");
+}
+
+static void on_timer(loop_timer_t *timer)
+{
+    redis_link_t *link = timer->data;
+    link_check(link);
+    redis_link_hold(link);
+    switch (link->state) {
+    case LINK_PAUSED:
+        attempt(link);
+        break;
+    case LINK_RESOLVING:
+        redis_link_fail(link, "lookup timed out");
+        break;
+    case LINK_CONNECTING:
+        redis_link_fail(link, "connect timed out");
+        break;
+    case LINK_GREETING:
+        redis_link_fail(link, "no answer");
+        break;
+    case LINK_UP:
+        loop_timer_start(link->loop, &link->_timer, REDIS_BEAT_MS);
+        link->callbacks->on_beat(link->owner);
+        break;
+    case LINK_DEAD:
+        mem_fatal("a dead redis link has a timer");
+    }
+    redis_link_release(link);
+}
+
+/* --- life --- */
+
+/* hiredis writes with write(2), so a server's death would be ours. A handler somebody installed is left alone. */
+static void ignore_sigpipe(void)
+{
+    struct sigaction now;
+    if (sigaction(SIGPIPE, NULL, &now) == 0 && now.sa_handler == SIG_DFL)
+        signal(SIGPIPE, SIG_IGN);
+}
+
+static char *copy_of(const char *s)
+{
+    return s != NULL ? mem_strdup(s) : NULL;
+}
+
+void redis_link_init(redis_link_t *link, loop_t *loop, const redis_address_t *address,
+                     const redis_link_callbacks_t *callbacks, void *owner)
+{
+    ignore_sigpipe();
+    *link = (redis_link_t){
+        .magic = LINK_MAGIC,
+        .state = LINK_PAUSED,
+        .loop = loop,
+        .address = {.host = copy_of(address->host),
+                    .port = address->port,
+                    .path = copy_of(address->path),
+                    .user = copy_of(address->user),
+                    .password = copy_of(address->password),
+                    .database = address->database},
+        .callbacks = callbacks,
+        .owner = owner,
+        ._pause_ms = REDIS_RECONNECT_MIN_MS,
+    };
+    loop_timer_init(&link->_timer, on_timer, link);
+    loop_task_init(&link->_flush, on_flush, link);
+    loop_timer_start(loop, &link->_timer, 0); /* the first attempt, on the loop's own stack */
+}
+
+void redis_link_destroy(redis_link_t *link)
+{
+    link_check(link);
+    if (link->state == LINK_DEAD)
+        mem_fatal("redis connection destroyed twice");
+    redis_link_hold(link);
+    link->state = LINK_DEAD;
+    loop_timer_stop(&link->_timer);
+    if (link->_resolve != NULL)
+        resolve_cancel(link->_resolve);
+    link->_resolve = NULL;
+    detach(link);
+    redis_link_release(link);
+}
