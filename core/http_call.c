@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "core/co.h"
 #include "core/mem.h"
@@ -40,13 +41,28 @@ void http_call_judge(http_call_t *call, http_outcome_t outcome, const char *reas
     loop_defer(call->client->loop, &call->finish);
 }
 
+/* RFC 9112 section 6.3. */
+static bool may_have_body(const http_call_t *call)
+{
+    return !call->is_head_method && call->head.status != 204 && call->head.status != 304;
+}
+
+static bool lasts_until_close(const http_call_t *call)
+{
+    const char *coding = http_response_header(&call->response, "transfer-encoding");
+    return may_have_body(call) && !call->head.has_content_length &&
+           (coding == NULL || strcasecmp(coding, "chunked") != 0);
+}
+
 void http_call_ended(http_call_t *call, CURLcode code)
 {
     check(call);
-    if (code == CURLE_OK && call->head.has_ended)
-        http_call_judge(call, HTTP_DONE, NULL);
-    else if (code == CURLE_OK) /* libcurl calls it complete when the peer closes inside the head */
+    if (code == CURLE_OK && !call->head.has_ended) /* libcurl calls it complete when the peer closes inside the head */
         http_call_judge(call, HTTP_LOST, "the answer's head was cut off");
+    else if (code == CURLE_OK && lasts_until_close(call) && call->tls != NULL && !call->has_tls_end)
+        http_call_judge(call, HTTP_LOST, "the connection was cut");
+    else if (code == CURLE_OK)
+        http_call_judge(call, HTTP_DONE, NULL);
     else if (call->is_resend)
         http_call_judge(call, HTTP_LOST, "the reused connection died before an answer");
     else if (!call->response.sent)
@@ -79,19 +95,13 @@ static int on_before_request(void *data, char *remote_ip, char *local_ip, int re
     return CURL_PREREQFUNC_OK;
 }
 
-/* RFC 9112 section 6.3. */
-static bool announces_body(const http_call_t *call)
-{
-    return call->head.has_content_length && !call->is_head_method && call->head.status != 204 &&
-           call->head.status != 304;
-}
-
 static bool accept_head(http_call_t *call)
 {
     call->response.status = call->head.status;
     call->response._head = (const char *)call->head.fields.base;
     call->response._head_len = call->head.fields.len;
-    if (announces_body(call) && call->head.content_length > call->response_max) {
+    http_tls_note(call);
+    if (may_have_body(call) && call->head.has_content_length && call->head.content_length > call->response_max) {
         http_call_judge(call, HTTP_TOO_LARGE, "the answer announces a body past its limit");
         return false;
     }

@@ -39,6 +39,8 @@ struct http_call {
     bool (*on_head)(void *data, const http_response_t *response);
     bool (*on_data)(void *data, const uint8_t *bytes, size_t len);
     void *stream_data;
+    const void *tls;     /* the OpenSSL connection, to compare only; NULL for plain HTTP */
+    bool has_tls_end;    /* the peer ended that connection on purpose */
     bool is_head_method; /* a HEAD answer's Content-Length announces nothing */
     size_t response_max;
     size_t received; /* body bytes */
@@ -55,6 +57,14 @@ struct http_call {
 const char *http_request_apply(http_call_t *call, const http_request_t *request, const http_client_options_t *options);
 /* Frees what http_request_apply made. Copies are wiped: headers and bodies carry credentials. */
 void http_request_forget(http_call_t *call);
+
+/* libcurl 7.88 takes a TLS connection that was just cut for one that was closed (lib/vtls/openssl.c, ossl_recv), so a
+ * body that lasts until the end of the connection would be complete wherever somebody cut it. This notes the
+ * close_notify alerts (RFC 8446 section 6.1) of the client's connections. For CURLOPT_SSL_CTX_FUNCTION, with the client
+ * as data. */
+CURLcode http_tls_watch(CURL *easy, void *tls_context, void *client);
+/* Inside a callback of the transfer: remembers which TLS connection it runs on. */
+void http_tls_note(http_call_t *call);
 
 /* Records the outcome once and has the callback called at the end of the tick. */
 void http_call_judge(http_call_t *call, http_outcome_t outcome, const char *reason);

@@ -171,6 +171,8 @@ static const char *set_connection(http_call_t *call, const http_request_t *reque
     SET(CURLOPT_CONNECTTIMEOUT_MS, options->connect_ms != 0 ? (long)options->connect_ms : (long)UINT32_MAX);
     SET(CURLOPT_SSL_VERIFYPEER, 1L);
     SET(CURLOPT_SSL_VERIFYHOST, 2L);
+    SET(CURLOPT_SSL_CTX_FUNCTION, http_tls_watch);
+    SET(CURLOPT_SSL_CTX_DATA, call->client);
     SET(CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
     if (options->ca_file != NULL) {
         SET(CURLOPT_CAINFO, options->ca_file);

@@ -14,6 +14,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -185,6 +186,12 @@ static void *conn_main(void *arg)
 static void *server_main(void *arg)
 {
     server_t *s = arg;
+    /* OpenSSL writes without MSG_NOSIGNAL. Only here and in the threads started here: the client's own writes are under
+     * test. */
+    sigset_t pipe_only;
+    sigemptyset(&pipe_only);
+    sigaddset(&pipe_only, SIGPIPE);
+    (void)pthread_sigmask(SIG_BLOCK, &pipe_only, NULL);
     for (;;) {
         struct pollfd fds[2] = {{.fd = s->listener, .events = POLLIN}, {.fd = s->stop_fd, .events = POLLIN}};
         if (poll(fds, 2, -1) < 0)
