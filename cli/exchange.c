@@ -11,7 +11,7 @@ static const char *const HEADER_NAMES[HEADER_COUNT] = {
     [HEADER_REQUEST_ID] = "Plimsoll-Request-Id", [HEADER_NOT_DISPATCHED] = "Plimsoll-Not-Dispatched",
     [HEADER_REPLAYED] = "Plimsoll-Replayed",     [HEADER_RETRY_AFTER] = "Retry-After",
     [HEADER_CONTENT_TYPE] = "Content-Type",      [HEADER_RUN_ID] = "Plimsoll-Run-Id",
-    [HEADER_BACKEND] = "Plimsoll-Backend",
+    [HEADER_BACKEND] = "Plimsoll-Backend",       [HEADER_PASSED_OVER] = "Plimsoll-Passed-Over",
 };
 
 /* What the callbacks of one exchange share. */

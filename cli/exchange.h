@@ -54,6 +54,7 @@ typedef enum {
     HEADER_CONTENT_TYPE,
     HEADER_RUN_ID,
     HEADER_BACKEND,
+    HEADER_PASSED_OVER,
     HEADER_COUNT
 } header_name_t;
 

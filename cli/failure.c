@@ -268,7 +268,9 @@ void failure_next(const failure_t *failure, const char *request_id, buffer_t *ou
         return;
     }
     buffer_append_str(out, "it may have run: ");
-    if (request_id != NULL)
+    if (failure->run_id[0] != '\0')
+        buffer_printf(out, "look it up with `plimsoll runs show %s`", failure->run_id);
+    else if (request_id != NULL)
         buffer_printf(
             out,
             "find request %s in `plimsoll runs list`, then `plimsoll runs show RUN`; sending the same code again with "

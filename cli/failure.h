@@ -22,9 +22,10 @@ typedef enum {
 } failure_kind_t;
 
 enum {
-    FAILURE_CODE_MAX = 32,          /* longer than every Connect code name */
-    FAILURE_MESSAGE_MAX = 2048,     /* bytes of the gateway's message that are kept */
-    FAILURE_RETRY_AFTER_MAX = 86400 /* seconds; a longer wait is not one to act on */
+    FAILURE_CODE_MAX = 32,           /* longer than every Connect code name */
+    FAILURE_MESSAGE_MAX = 2048,      /* bytes of the gateway's message that are kept */
+    FAILURE_RETRY_AFTER_MAX = 86400, /* seconds; a longer wait is not one to act on */
+    RUN_ID_HEX = 32,
 };
 
 typedef struct {
@@ -32,9 +33,10 @@ typedef struct {
     char code[FAILURE_CODE_MAX]; /* Connect code name */
     const char *mark;            /* reason's name, "unknown" for a number without one; NULL = unmarked */
     char message[FAILURE_MESSAGE_MAX + 1];
-    int retry_after_s; /* -1 = not stated */
-    bool sent;         /* whether anything of the request may have left this machine */
-    bool away;         /* no connection: the gateway was not reached at all */
+    int retry_after_s;           /* -1 = not stated */
+    bool sent;                   /* whether anything of the request may have left this machine */
+    bool away;                   /* no connection: the gateway was not reached at all */
+    char run_id[RUN_ID_HEX + 1]; /* the run the answer named; "" = none */
 } failure_t;
 
 /* A refusal of our own, before anything was sent: marked `request`. */

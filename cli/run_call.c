@@ -50,6 +50,17 @@ static void copy_header(char out[EXCHANGE_VALUE_MAX + 1], const exchange_t *exch
     snprintf(out, EXCHANGE_VALUE_MAX + 1, "%s", value == NULL ? "" : value);
 }
 
+/* It ends up in a command a person may paste, so nothing but an ID passes. */
+static void copy_run_id(run_answer_t *answer, const exchange_t *exchange)
+{
+    const char *value = exchange_header(exchange, HEADER_RUN_ID);
+    if (value == NULL || !request_id_is_valid(value))
+        return;
+    memcpy(answer->run_id, value, sizeof(answer->run_id));
+    if (exchange_is_bound(exchange, answer->request_id))
+        memcpy(answer->failure.run_id, value, sizeof(answer->failure.run_id));
+}
+
 void run_call(const connection_t *connection, const run_ask_t *ask, const char *request_id, run_answer_t *answer)
 {
     memset(answer, 0, sizeof(*answer));
@@ -76,8 +87,9 @@ void run_call(const connection_t *connection, const run_ask_t *ask, const char *
     }
     const char *replayed = exchange_header(&exchange, HEADER_REPLAYED);
     answer->replayed = replayed != NULL && strcmp(replayed, "1") == 0;
-    copy_header(answer->run_id, &exchange, HEADER_RUN_ID);
+    copy_run_id(answer, &exchange);
     copy_header(answer->backend, &exchange, HEADER_BACKEND);
+    copy_header(answer->passed_over, &exchange, HEADER_PASSED_OVER);
     answer->response = response;
     exchange_dispose(&exchange);
 }

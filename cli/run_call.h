@@ -28,9 +28,10 @@ typedef struct {
     char request_id[REQUEST_ID_HEX + 1];
     Plimsoll__V1__RunResponse *response; /* NULL = see failure */
     failure_t failure;
-    bool replayed;                        /* the gateway gave a stored answer: nothing ran this time */
-    char run_id[EXCHANGE_VALUE_MAX + 1];  /* "" = not stated */
-    char backend[EXCHANGE_VALUE_MAX + 1]; /* likewise */
+    bool replayed;                            /* the gateway gave a stored answer: nothing ran this time */
+    char run_id[RUN_ID_HEX + 1];              /* "" = not stated */
+    char backend[EXCHANGE_VALUE_MAX + 1];     /* likewise */
+    char passed_over[EXCHANGE_VALUE_MAX + 1]; /* backends the gateway did not take, and why; likewise */
 } run_answer_t;
 
 /* Sends it once. `answer` must be ended with run_answer_dispose. */

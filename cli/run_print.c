@@ -91,8 +91,6 @@ static void set_answer(json_t *object, const run_answer_t *answer)
     json_object_set_new(object, "instance", text_or_null(response->instance));
     json_object_set_new(object, "duration_ms", json_integer(response->duration_ms));
     json_object_set_new(object, "replayed", json_boolean(answer->replayed));
-    json_object_set_new(object, "run_id", text_or_null(answer->run_id));
-    json_object_set_new(object, "backend", text_or_null(answer->backend));
     json_object_set_new(object, "record", json_of_message(&response->record->base));
     json_object_set_new(object, "error", json_null());
 }
@@ -105,6 +103,9 @@ json_t *run_json(const run_answer_t *answer)
         verdict = answer->failure.kind == FAILURE_REFUSED ? "refused" : "unknown";
     json_object_set_new(object, "verdict", json_string(verdict));
     json_object_set_new(object, "request_id", json_string(answer->request_id));
+    json_object_set_new(object, "run_id", text_or_null(answer->run_id));
+    json_object_set_new(object, "backend", text_or_null(answer->backend));
+    json_object_set_new(object, "passed_over", text_or_null(answer->passed_over));
     if (answer->response != NULL) {
         set_answer(object, answer);
         return object;

@@ -237,7 +237,7 @@ def test_token_file_and_no_token(gateway, tmp_path):
 def test_json_of_an_answer(gateway):
     def script(handler, request):
         return Answer(answer_to(request, stdout=b"caf\xc3\xa9\n", stderr=b"\xff", exit_code=3, stderr_cut=True),
-                      headers=[("Plimsoll-Replayed", "1")])
+                      headers=[("Plimsoll-Replayed", "1"), ("Plimsoll-Run-Id", "b" * 32), ("Plimsoll-Backend", "wasm")])
     result = run(gateway(script), "--json", "--request-id", REQUEST_ID)
     told = json.loads(result.stdout)
     assert result.returncode == 3 and result.stderr == b"" and result.stdout.count(b"\n") == 1
@@ -245,6 +245,7 @@ def test_json_of_an_answer(gateway):
     assert told["stdout"] == "café\n" and base64.b64decode(told["stdout_base64"]) == b"caf\xc3\xa9\n"
     assert told["stderr"] is None and base64.b64decode(told["stderr_base64"]) == b"\xff"
     assert (told["stdout_truncated"], told["stderr_truncated"], told["replayed"]) == (False, True, True)
+    assert (told["run_id"], told["backend"], told["passed_over"]) == ("b" * 32, "wasm", None)
     assert (told["provider"], told["isolation"], told["duration_ms"]) == ("wasm", "process", 12)
     assert told["record"]["recordSha256"] == record_digest(told["record"]) and told["error"] is None
 
@@ -450,6 +451,12 @@ def test_unmarked_error_names_the_request(gateway):
     result = run(gateway(refusal("internal", "it broke", status=500)), "--request-id", REQUEST_ID)
     assert result.returncode == 70 and result.stdout == b""
     assert REQUEST_ID.encode() in result.stderr and b"plimsoll runs" in result.stderr
+
+
+@pytest.mark.parametrize("value, named", [("b" * 32, True), ("$(reboot)", False), ("B" * 32, False)])
+def test_unmarked_error_names_the_run(gateway, value, named):
+    result = run(gateway(refusal("internal", "it broke", status=500, headers=[("Plimsoll-Run-Id", value)])))
+    assert result.returncode == 70 and (f"runs show {value}`".encode() in result.stderr) == named and (named or value.encode() not in result.stderr)
 
 
 def test_message_cannot_steer_the_terminal(gateway):
