@@ -13,6 +13,7 @@ import os
 import pathlib
 import signal
 import socket
+import ssl
 import stat
 import struct
 import subprocess
@@ -489,6 +490,24 @@ def test_no_gateway_means_nothing_ran():
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
         result = plimsoll("run", "--url", url, "-", stdin=CODE.encode())
     assert result.returncode == 69 and b"nothing ran" in result.stderr and b"not reached" in result.stderr
+
+
+def test_tls_with_a_private_authority(gateway, tmp_path):
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj", "/CN=t",
+                    "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", cert], check=True, capture_output=True)
+    server = gateway(holds(stdout=b"42\n"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert, key)
+    server.server.socket = context.wrap_socket(server.server.socket, server_side=True, do_handshake_on_connect=False)
+    url = server.url.replace("http:", "https:")
+    trusted = plimsoll("run", "--url", url, "--ca-file", str(cert), "-", stdin=CODE.encode())
+    assert (trusted.returncode, trusted.stdout) == (0, b"42\n"), trusted.stderr
+    assert len(server.seen) == 1
+    for args in (["--url", url], ["--url", url.replace("127.0.0.1", "localhost"), "--ca-file", str(cert)]):
+        refused = plimsoll("run", *args, "-", stdin=CODE.encode(), env={"PLIMSOLL_CALLER_TOKEN": TOKEN})
+        assert refused.returncode == 69 and b"nothing ran" in refused.stderr, refused.stderr
+    assert len(server.seen) == 1
 
 
 def test_tls_that_cannot_be_trusted_means_nothing_ran(gateway):

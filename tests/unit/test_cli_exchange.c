@@ -4,9 +4,14 @@
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <netinet/in.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "cli/exchange.h"
+#include "core/clock.h"
 
 #define ID "0123456789abcdef0123456789abcdef"
 
@@ -96,12 +101,64 @@ static void test_request_ids(void **state)
     assert_false(request_id_is_valid(""));
 }
 
+/* A loopback socket whose connections the kernel completes and nobody ever answers. */
+static int silent_server(char *url, size_t size, const char *scheme)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof(address);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&address, len), 0);
+    assert_int_equal(listen(fd, 4), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &len), 0);
+    snprintf(url, size, "%s://127.0.0.1:%u/", scheme, ntohs(address.sin_port));
+    return fd;
+}
+
+/* Time is bounded, and what may have left by then is told apart from what cannot have: over TLS nothing leaves before
+ * the handshake. */
+static void test_silence_is_bounded(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *scheme;
+        exchange_outcome_t outcome;
+    } CASES[] = {{"http", EXCHANGE_TIMED_OUT}, {"https", EXCHANGE_NOT_SENT}};
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        char url[64];
+        int fd = silent_server(url, sizeof(url), CASES[i].scheme);
+        exchange_request_t request = {.url = url, .request_id = ID, .body = "{}", .body_len = 2, .whole_ms = 300};
+        exchange_t exchange;
+        uint64_t begun = clock_mono_ms();
+        exchange_perform(&request, &exchange);
+        assert_int_equal(exchange.outcome, CASES[i].outcome);
+        assert_in_range(clock_mono_ms() - begun, 250, 5000);
+        assert_string_not_equal(exchange.reason, "");
+        exchange_dispose(&exchange);
+        close(fd);
+    }
+}
+
+static void test_closed_port_is_not_sent(void **state)
+{
+    (void)state;
+    char url[64];
+    close(silent_server(url, sizeof(url), "http"));
+    exchange_request_t request = {.url = url, .body = "{}", .body_len = 2};
+    exchange_t exchange;
+    exchange_perform(&request, &exchange);
+    assert_int_equal(exchange.outcome, EXCHANGE_NOT_SENT);
+    exchange_dispose(&exchange);
+}
+
 int main(void)
 {
+    exchange_init();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_equal_echo_binds), cmocka_unit_test(test_names_are_compared_whole),
         cmocka_unit_test(test_value_limit),          cmocka_unit_test(test_value_with_a_nul_says_nothing),
         cmocka_unit_test(test_content_type),         cmocka_unit_test(test_request_ids),
+        cmocka_unit_test(test_silence_is_bounded),   cmocka_unit_test(test_closed_port_is_not_sent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
