@@ -10,12 +10,12 @@ static const char ALPHABET[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuv
 
 enum { INVALID = 0xff };
 #define SIX_BITS(c)                                                                                                    \
-    ((c) >= 'A' && (c) <= 'Z'   ? (c) - 'A'                                                                            \
-     : (c) >= 'a' && (c) <= 'z' ? (c) - 'a' + 26                                                                       \
-     : (c) >= '0' && (c) <= '9' ? (c) - '0' + 52                                                                       \
-     : (c) == '+' || (c) == '-' ? 62                                                                                   \
-     : (c) == '/' || (c) == '_' ? 63                                                                                   \
-                                : INVALID)
+    (uint8_t)((c) >= 'A' && (c) <= 'Z'   ? (c) - 'A'                                                                   \
+              : (c) >= 'a' && (c) <= 'z' ? (c) - 'a' + 26                                                              \
+              : (c) >= '0' && (c) <= '9' ? (c) - '0' + 52                                                              \
+              : (c) == '+' || (c) == '-' ? 62                                                                          \
+              : (c) == '/' || (c) == '_' ? 63                                                                          \
+                                         : INVALID)
 #define ROW(c)                                                                                                         \
     SIX_BITS(c), SIX_BITS((c) + 1), SIX_BITS((c) + 2), SIX_BITS((c) + 3), SIX_BITS((c) + 4), SIX_BITS((c) + 5),        \
         SIX_BITS((c) + 6), SIX_BITS((c) + 7)
