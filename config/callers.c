@@ -7,6 +7,7 @@
 
 #include "config/callers_set.h"
 #include "core/mem.h"
+#include "core/random.h"
 
 enum { CALLERS_MAGIC = 0x43414c4c };
 
@@ -15,10 +16,12 @@ struct callers {
     atomic_size_t _refs;
     caller_t *_list;
     size_t _count, _capacity;
-    /* Open addressing by the hash's first bytes, which are as random as it gets. A slot is 1 + caller *
-     * CALLER_TOKENS_MAX + token; 0 is free, and at least half of them are, so every search ends. */
+    /* Open addressing by a keyed hash of the token's hash, so no choice of tokens or of file makes a search long. A
+     * slot is 1 + caller * CALLER_TOKENS_MAX + token; 0 is free, and at least half of them are, so every search ends.
+     */
     uint32_t *_slots;
     size_t _mask;
+    uint8_t _key[crypto_shorthash_KEYBYTES];
 };
 
 static void check_magic(const callers_t *callers)
@@ -33,6 +36,8 @@ callers_t *callers_begin(void)
 
     callers->_magic = CALLERS_MAGIC;
     atomic_init(&callers->_refs, 1);
+    random_init();
+    random_bytes(callers->_key, sizeof(callers->_key));
     return callers;
 }
 
@@ -103,18 +108,18 @@ caller_t *callers_append_copy(callers_t *callers, const caller_t *from)
     return to;
 }
 
-static size_t slot_of(const uint8_t sha256[32], size_t mask)
+static size_t slot_of(const callers_t *callers, const uint8_t sha256[32])
 {
-    uint64_t head;
+    uint64_t hash;
 
-    memcpy(&head, sha256, sizeof(head));
-    return (size_t)head & mask;
+    crypto_shorthash((unsigned char *)&hash, sha256, 32, callers->_key);
+    return (size_t)hash & callers->_mask;
 }
 
 /* The slot that holds the hash, or the free one where it would go. */
 static uint32_t *slot_find(const callers_t *callers, const uint8_t sha256[32])
 {
-    size_t at = slot_of(sha256, callers->_mask);
+    size_t at = slot_of(callers, sha256);
 
     for (;; at = (at + 1) & callers->_mask) {
         uint32_t *slot = &callers->_slots[at];
@@ -208,3 +213,5 @@ const caller_t *callers_find(const callers_t *callers, const uint8_t sha256[32],
     caller = &callers->_list[(slot - 1) / CALLER_TOKENS_MAX];
     return is_valid_at(&caller->tokens[(slot - 1) % CALLER_TOKENS_MAX], wall_ms) ? caller : NULL;
 }
+
+_Static_assert(crypto_shorthash_BYTES == sizeof(uint64_t), "slot_of takes the whole hash");
