@@ -19,16 +19,15 @@ static const char HELP[] =
     "The caller's own runs, newest first, as the gateway recorded them. `show` prints one with its record and checks\n"
     "the record's digest. Verdicts: answered (it ran), refused (nothing ran), unknown (it may have run).\n"
     "\n"
-    "  --limit N          at most so many, 1 to 1000\n"
+    "  --limit N          at most so many, 1 to 500\n"
     "  --cursor C         go on from where an earlier list ended\n"
     "  --json             the gateway's answer as it is\n"
     "  -h, --help         this text\n"
     "\n" CONNECTION_HELP;
 
 enum {
-    RUNS_LIMIT_MAX = 1000,
-    CURSOR_MAX = 256, /* characters */
-    RUN_ID_MAX = 64,  /* characters; the gateway's have 32 */
+    RUNS_LIMIT_MAX = 500, /* the gateway gives no more at once */
+    CURSOR_MAX = 128,     /* characters */
 };
 
 static const struct option OPTIONS_TABLE[] = {
@@ -41,11 +40,11 @@ static const struct option OPTIONS_TABLE[] = {
 };
 
 /* Characters that stand in a URL as they are, so nothing given here can become another path or parameter. */
-static bool is_plain_word(const char *text, size_t max)
+static bool is_cursor(const char *text)
 {
     size_t len = strlen(text);
-    return len >= 1 && len <= max && strcmp(text, ".") != 0 && strcmp(text, "..") != 0 &&
-           strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._~-") == len;
+    return len >= 1 && len <= CURSOR_MAX &&
+           strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == len;
 }
 
 static bool limit_is_valid(const char *text)
@@ -157,7 +156,7 @@ static int list(const page_options_t *options, const connection_t *connection)
 
 static int show(const page_options_t *options, const connection_t *connection, const char *run_id)
 {
-    char path[32 + RUN_ID_MAX];
+    char path[32 + RUN_ID_HEX];
     snprintf(path, sizeof(path), "/v1/runs/%s", run_id);
     json_t *run = page_get(connection, path);
     if (run == NULL)
@@ -186,11 +185,11 @@ static int check_arguments(int argc, char **argv, const page_options_t *options,
         return usage_error(argv[0], "list takes no arguments");
     if (!listing && argc - optind != 2)
         return usage_error(argv[0], "show takes one RUN");
-    if (!listing && !is_plain_word(argv[optind + 1], RUN_ID_MAX))
-        return usage_error(argv[0], "that is not a run's ID");
+    if (!listing && !request_id_is_valid(argv[optind + 1]))
+        return usage_error(argv[0], "a RUN is 32 lowercase hex digits, as `plimsoll runs list` shows them");
     if (options->limit != NULL && !limit_is_valid(options->limit))
         return usage_error(argv[0], "--limit is 1 to %d", RUNS_LIMIT_MAX);
-    if (options->cursor != NULL && !is_plain_word(options->cursor, CURSOR_MAX))
+    if (options->cursor != NULL && !is_cursor(options->cursor))
         return usage_error(argv[0], "--cursor is what an earlier list ended with");
     return CLI_OK;
 }

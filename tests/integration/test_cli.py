@@ -620,6 +620,13 @@ def test_runs_list(gateway):
     assert b"--cursor abc" in result.stderr
 
 
+@pytest.mark.parametrize("limit", ["1", "499", "500"])
+def test_runs_list_limits(gateway, limit):
+    server = gateway(lambda h, request: Answer({"runs": [], "next_cursor": None}))
+    assert plimsoll("runs", "list", "--limit", limit, "--url", server.url).returncode == 0
+    assert server.seen[0][1] == "/v1/runs?limit=" + limit
+
+
 def test_runs_show_checks_the_record(gateway):
     server = gateway(lambda h, request: Answer(stored_run()))
     result = plimsoll("runs", "show", "a" * 32, "--url", server.url)
@@ -638,8 +645,8 @@ def test_runs_show_of_a_record_that_does_not_hold(gateway, change):
         assert result.returncode == 76 and b"does not hold" in result.stderr
 
 
-@pytest.mark.parametrize("args", [["list", "x"], ["show"], ["show", "../x"], ["show", "a/b"], ["show", ".."], ["list", "--limit", "0"],
-                                  ["list", "--limit", "1001"], ["list", "--cursor", "a&b"], []])
+@pytest.mark.parametrize("args", [["list", "x"], ["show"], ["show", "../x"], ["show", "a/b"], ["list", "--limit", "0"],
+                                  ["list", "--limit", "501"], ["show", "a" * 31], ["list", "--cursor", "a" * 129], ["list", "--cursor", "a&b"], []])
 def test_runs_usage(args):
     assert plimsoll("runs", *args).returncode == 2
 
