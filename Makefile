@@ -3,6 +3,8 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := all
 
+comma := ,
+
 # VARIANT picks the flavour: release (default), or test: ASan, UBSan and the fault points.
 VARIANT ?= release
 OUT := $(if $(filter release,$(VARIANT)),build,build/$(VARIANT))
@@ -21,12 +23,11 @@ CFLAGS_release := -O2 -g $(HARDEN)
 CFLAGS_test := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all -DPLIMSOLL_FAULTS=1
 # bench: release flags plus the stand-in backend of loadtest/.
 CFLAGS_bench := -O2 -g $(HARDEN) -DPLIMSOLL_STANDIN=1
-CFLAGS := -std=gnu11 $(WARN) $(CFLAGS_$(VARIANT)) -MMD -MP -I. -I$(GEN) -DH2O_USE_LIBUV=0 $(PKG_CFLAGS) $(EXTRA_CFLAGS)
+CFLAGS := -std=gnu11 $(WARN) $(CFLAGS_$(VARIANT)) -MMD -MP -D_GNU_SOURCE= -I. -I$(GEN) -DH2O_USE_LIBUV=0 $(PKG_CFLAGS) $(EXTRA_CFLAGS)
 LDFLAGS := $(if $(filter test,$(VARIANT)),-fsanitize=address$(comma)undefined,-pie -Wl$(comma)-z$(comma)relro$(comma)-z$(comma)now)
-comma := ,
 LIBS := -lh2o-evloop $(PKG_LIBS) -lm -lpthread
 
-PROTOS := records/plimsoll.proto backends/backend.proto
+PROTOS := records/plimsoll.proto backends/backend.proto gateway/control.proto
 GEN_C := $(PROTOS:%.proto=$(GEN)/%.pb-c.c)
 GEN_H := $(PROTOS:%.proto=$(GEN)/%.pb-c.h)
 

@@ -6,9 +6,10 @@
 #include "cli/command.h"
 #include "cli/exchange.h"
 #include "cli/exit_codes.h"
+#include "config/version.h"
 #include "core/random.h"
 
-#define PLIMSOLL_VERSION "0.1.0"
+#include "config/version.h"
 
 typedef struct {
     const char *name, *title; /* title: argv[0] of the command */

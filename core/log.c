@@ -126,6 +126,17 @@ void log_init(const char *role, log_format_t format, log_level_t min)
     log_min = min;
 }
 
+log_level_t log_level_parse(const char *name)
+{
+    if (name != NULL && strcmp(name, "debug") == 0)
+        return LOG_DEBUG;
+    if (name != NULL && strcmp(name, "warn") == 0)
+        return LOG_WARN;
+    if (name != NULL && strcmp(name, "error") == 0)
+        return LOG_ERROR;
+    return LOG_INFO;
+}
+
 void log_set_fd(int fd)
 {
     log_fd = fd;

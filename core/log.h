@@ -42,6 +42,8 @@ log_field_t log_double(const char *key, double value);
 
 /* `role` is copied and stamped on every line (e.g. "front"). Lines below `min` are dropped. */
 void log_init(const char *role, log_format_t format, log_level_t min);
+/* "debug", "info", "warn", "error"; LOG_INFO for anything else, NULL too. */
+log_level_t log_level_parse(const char *name);
 /* Where lines go; default stderr (2). */
 void log_set_fd(int fd);
 void log_write(log_level_t level, const char *event, const log_field_t *fields, size_t count);

@@ -1,0 +1,604 @@
+#include "gateway/gate.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <h2o/http1.h>
+
+#include "core/clock.h"
+#include "core/log.h"
+#include "core/mem.h"
+#include "core/watch.h"
+
+enum { GATE_MAGIC = 0x67617465 };
+
+static void on_read(h2o_socket_t *sock, const char *err);
+static void advance(gate_t *gate);
+
+static void gate_check(const gate_t *gate)
+{
+    if (gate == NULL || gate->magic != GATE_MAGIC)
+        mem_fatal("not a gate");
+}
+
+/* Illegal moves are broken invariants, not input. */
+static void gate_move(gate_t *gate, gate_state_t to)
+{
+    static const unsigned allowed[] = {
+        [GATE_HANDSHAKE] = 1u << GATE_IDLE,
+        [GATE_IDLE] = 1u << GATE_HEAD,
+        [GATE_HEAD] = 1u << GATE_BODY | 1u << GATE_HANDLING,
+        [GATE_BODY] = 1u << GATE_HANDLING,
+        [GATE_HANDLING] = 1u << GATE_ANSWERING,
+        [GATE_ANSWERING] = 1u << GATE_IDLE,
+    };
+    if ((allowed[gate->state] & 1u << to) == 0)
+        mem_fatal("a connection made an illegal move");
+    gate->state = to;
+}
+
+void gate_close(gate_t *gate, metric_t reason)
+{
+    gate_check(gate);
+    if (gate->close_reason == METRIC_CLOSE_PEER)
+        gate->close_reason = reason;
+    /* libh2o sees the end on its next read or write and frees its part; on_close below frees ours */
+    shutdown(h2o_socket_get_fd(gate->sock), SHUT_RDWR);
+}
+
+static void on_timer(loop_timer_t *timer)
+{
+    gate_t *gate = timer->data;
+    gate_check(gate);
+    switch (gate->state) {
+    case GATE_HANDSHAKE:
+        gate_close(gate, METRIC_CLOSE_TLS);
+        break;
+    case GATE_IDLE:
+        gate_close(gate, gate->first ? METRIC_CLOSE_HEADER_TIMEOUT : METRIC_CLOSE_IDLE_TIMEOUT);
+        break;
+    case GATE_HEAD:
+        gate_close(gate, METRIC_CLOSE_HEADER_TIMEOUT);
+        break;
+    case GATE_BODY:
+        gate_close(gate, METRIC_CLOSE_READ_TIMEOUT);
+        break;
+    case GATE_HANDLING:
+        /* longer than any run: the answer would come too late for the peer, so the run is stopped as if it had hung up */
+        if (gate->on_hang_up != NULL && !gate->hung_up) {
+            gate->hung_up = true;
+            gate->on_hang_up(gate, gate->on_hang_up_data);
+        }
+        gate_close(gate, METRIC_CLOSE_WRITE_TIMEOUT);
+        break;
+    case GATE_ANSWERING:
+        gate_close(gate, METRIC_CLOSE_WRITE_TIMEOUT);
+        break;
+    }
+}
+
+/* --- handing over --- */
+
+/* Puts `head` right before the body in the input buffer, whose own head is at least as long. */
+static void replace_head(gate_t *gate, const char *head, size_t len)
+{
+    if (len > gate->head_bytes)
+        mem_fatal("a made head is longer than the head it replaces");
+    h2o_buffer_consume(&gate->sock->input, gate->head_bytes - len);
+    memcpy(gate->sock->input->bytes, head, len);
+}
+
+static void hand_over(gate_t *gate)
+{
+    uint64_t spent = clock_mono_ms() - gate->request_began_ms;
+    uint32_t write_ms = gate->lane->front->write_ms;
+    gate_move(gate, GATE_HANDLING);
+    loop_timer_start(gate->lane->loop, &gate->timer, spent < write_ms ? write_ms - spent : 1);
+    metric_inc(METRIC_REQUESTS);
+    gate->sock->_cb.read = gate->inner;
+    gate->inner(gate->sock, NULL);
+}
+
+static void hand_over_request(gate_t *gate)
+{
+    char head[64];
+    size_t whole = gate->head_bytes + gate->body_bytes;
+    if (gate->sock->input->size > whole) {
+        /* a second request on the heels of the first would reach libh2o unchecked: it is left unread, and the close says so */
+        gate->keep = false;
+        gate->close_reason = METRIC_CLOSE_PIPELINED;
+        gate->sock->input->size = whole;
+    }
+    /* Anything libh2o wants to know: a method, a path, a length. What was asked for is in the intake. */
+    int len = gate->body_bytes != 0 ? snprintf(head, sizeof(head), "P / HTTP/1.1\r\nContent-Length:%zu\r\n\r\n", gate->body_bytes)
+                                    : snprintf(head, sizeof(head), "P / HTTP/1.%d\r\n\r\n", 1);
+    replace_head(gate, head, (size_t)len);
+    hand_over(gate);
+}
+
+/* The rest of the request is left unread: the connection ends after the answer, half-closed first, so that a reset for the unread
+ * bytes cannot overtake the refusal (spec 1.1). */
+static void hand_over_refusal(gate_t *gate, bool unread)
+{
+    static const char head[] = "P / HTTP/1.1\r\n\r\n";
+    h2o_buffer_consume(&gate->sock->input, gate->sock->input->size);
+    h2o_iovec_t room = h2o_buffer_reserve(&gate->sock->input, sizeof(head) - 1);
+    memcpy(room.base, head, sizeof(head) - 1);
+    gate->sock->input->size = sizeof(head) - 1;
+    if (unread) {
+        gate->keep = false;
+        if (gate->close_reason == METRIC_CLOSE_PEER)
+            gate->close_reason = METRIC_CLOSE_UNREAD_BODY;
+        gate->linger_fd = fcntl(h2o_socket_get_fd(gate->sock), F_DUPFD_CLOEXEC, 0);
+    }
+    h2o_socket_read_stop(gate->sock);
+    hand_over(gate);
+}
+
+static refusal_t *new_refusal(gate_t *gate)
+{
+    return gate->refusal = mem_alloc(sizeof(refusal_t));
+}
+
+/* --- reading --- */
+
+static void on_continue_written(h2o_socket_t *sock, const char *err)
+{
+    gate_t *gate = sock->on_close.data;
+    gate_check(gate);
+    gate->writing_continue = false;
+    if (err != NULL) {
+        sock->_cb.read = gate->inner;
+        gate->inner(sock, err);
+        return;
+    }
+    advance(gate);
+}
+
+static void body_begins(gate_t *gate, const head_t *head)
+{
+    static h2o_iovec_t go_on = {H2O_STRLIT("HTTP/1.1 100 Continue\r\n\r\n")};
+    front_t *front = gate->lane->front;
+    uint64_t spent = clock_mono_ms() - gate->request_began_ms;
+    bool some_came = gate->sock->input->size > gate->head_bytes;
+    gate_move(gate, GATE_BODY);
+    loop_timer_start(gate->lane->loop, &gate->timer, spent < front->read_ms ? front->read_ms - spent : 1);
+    gate->is_chunked = head->chunked;
+    gate->length = head->has_length ? head->length : 0;
+    gate->body_bytes = 0;
+    gate->chunked = (chunked_t){0};
+    if (head->expects_continue && !some_came && (head->chunked || gate->length != 0)) {
+        gate->writing_continue = true;
+        h2o_socket_write(gate->sock, &go_on, 1, on_continue_written);
+    }
+}
+
+static void on_head(gate_t *gate, const head_t *head)
+{
+    struct sockaddr_storage peer;
+    refusal_t refusal;
+    bool has_body = head->chunked || (head->has_length && head->length != 0);
+    if (h2o_socket_getpeername(gate->sock, (void *)&peer) == 0)
+        peer.ss_family = AF_UNSPEC;
+    gate->head_bytes = head->bytes;
+    gate->keep = head->persistent && !atomic_load_explicit(&gate->lane->front->draining, memory_order_relaxed);
+    if (!gate->keep)
+        gate->close_reason = METRIC_CLOSE_NOT_PERSISTENT;
+    if (!intake_decide(gate->lane, head, (void *)&peer, gate->metrics, &gate->intake, &refusal)) {
+        *new_refusal(gate) = refusal;
+        /* nothing of the refused request stays held, whatever else is still to be sent of it */
+        intake_release(gate->lane, &gate->intake);
+        hand_over_refusal(gate, has_body || gate->sock->input->size > head->bytes);
+        return;
+    }
+    if (has_body && !route_is_procedure(gate->intake.route.kind)) {
+        /* a body nobody asked for is not read */
+        gate->body_bytes = 0;
+        gate->sock->input->size = head->bytes;
+        gate->keep = false;
+        gate->close_reason = METRIC_CLOSE_UNREAD_BODY;
+        gate->linger_fd = fcntl(h2o_socket_get_fd(gate->sock), F_DUPFD_CLOEXEC, 0);
+        h2o_socket_read_stop(gate->sock);
+        hand_over_request(gate);
+        return;
+    }
+    body_begins(gate, head);
+}
+
+static void on_bad_head(gate_t *gate, const head_t *head, head_result_t result, const char *why)
+{
+    struct sockaddr_storage peer;
+    if (h2o_socket_getpeername(gate->sock, (void *)&peer) == 0)
+        peer.ss_family = AF_UNSPEC;
+    intake_identify(gate->lane, head, (void *)&peer, &gate->intake);
+    gate->close_reason = METRIC_CLOSE_BAD_HEAD;
+    refusal_set_http(new_refusal(gate), result == HEAD_TOO_LARGE ? 431 : 400, CODE_INVALID_ARGUMENT,
+                     "the request's head is malformed: %s", why);
+    hand_over_refusal(gate, true);
+}
+
+static void refuse_body(gate_t *gate, bool bad)
+{
+    refusal_t *r = new_refusal(gate);
+    if (bad) {
+        gate->close_reason = METRIC_CLOSE_BAD_HEAD;
+        refusal_set_http(r, 400, CODE_INVALID_ARGUMENT, "the chunked body is malformed");
+    } else {
+        refusal_set_http(r, 0, CODE_RESOURCE_EXHAUSTED, "the body is larger than %d bytes", BODY_MAX);
+    }
+    intake_release(gate->lane, &gate->intake);
+    hand_over_refusal(gate, true);
+}
+
+/* Takes what has come of a chunked body. true: it is complete. */
+static bool advance_chunked(gate_t *gate)
+{
+    h2o_buffer_t *input = gate->sock->input;
+    char *body = input->bytes + gate->head_bytes;
+    size_t extra, fresh = input->size - gate->head_bytes - gate->body_bytes;
+    chunked_result_t result = chunked_feed(&gate->chunked, body, &gate->body_bytes, fresh, BODY_MAX, &extra);
+    if (result == CHUNKED_BAD || result == CHUNKED_TOO_LARGE) {
+        refuse_body(gate, result == CHUNKED_BAD);
+        return false;
+    }
+    input->size = gate->head_bytes + gate->body_bytes + extra;
+    while (gate->intake.reserved < gate->body_bytes) {
+        if (!intake_reserve(gate->lane, &gate->intake, CHUNKED_RESERVE_STEP)) {
+            metric_inc(METRIC_SHED_BUFFER);
+            refusal_t *r = new_refusal(gate);
+            refusal_set_early(r, CODE_RESOURCE_EXHAUSTED, MARK_CAPACITY,
+                              "the gateway holds as many request bytes as PLIMSOLL_BUFFER_MB allows; try again in a moment");
+            r->retry_after_ms = 1000;
+            intake_release(gate->lane, &gate->intake);
+            hand_over_refusal(gate, true);
+            return false;
+        }
+    }
+    return result == CHUNKED_DONE;
+}
+
+static void advance_body(gate_t *gate)
+{
+    h2o_buffer_t *input = gate->sock->input;
+    if (gate->writing_continue)
+        return; /* nothing may be written while our line is on its way; on_continue_written goes on */
+    if (gate->is_chunked) {
+        if (!advance_chunked(gate))
+            return;
+    } else {
+        size_t have = input->size - gate->head_bytes;
+        if (have < gate->length) {
+            /* the rest in one piece, rather than by doubling and copying */
+            h2o_buffer_reserve(&gate->sock->input, (size_t)(gate->length - have));
+            return;
+        }
+        gate->body_bytes = (size_t)gate->length;
+    }
+    h2o_socket_read_stop(gate->sock);
+    hand_over_request(gate);
+}
+
+static void advance(gate_t *gate)
+{
+    head_t head;
+    const char *why;
+    if (gate->state == GATE_IDLE && gate->sock->input->size != 0) {
+        gate_move(gate, GATE_HEAD);
+        gate->scanned = 0;
+        gate->request_began_ms = clock_mono_ms();
+        if (!gate->first)
+            loop_timer_start(gate->lane->loop, &gate->timer, gate->lane->front->header_ms);
+        gate->first = false;
+    }
+    if (gate->state == GATE_HEAD) {
+        head_result_t result = head_parse(gate->sock->input->bytes, gate->sock->input->size, &gate->scanned, &head, &why);
+        if (result == HEAD_INCOMPLETE)
+            return;
+        if (result == HEAD_OK)
+            on_head(gate, &head);
+        else
+            on_bad_head(gate, &head, result, why);
+    }
+    if (gate->state == GATE_BODY)
+        advance_body(gate);
+}
+
+static void on_read(h2o_socket_t *sock, const char *err)
+{
+    gate_t *gate = sock->on_close.data;
+    gate_check(gate);
+    if (err != NULL) {
+        sock->_cb.read = gate->inner;
+        gate->inner(sock, err);
+        return;
+    }
+    if (gate->state == GATE_IDLE || gate->state == GATE_HEAD || gate->state == GATE_BODY)
+        advance(gate);
+}
+
+/* --- a connection's life --- */
+
+/* Stands before libh2o's read callback. */
+static void step_in(gate_t *gate)
+{
+    gate->inner = gate->sock->_cb.read;
+    if (gate->inner == NULL)
+        mem_fatal("libh2o is not reading a connection it should");
+    gate->sock->_cb.read = on_read;
+}
+
+static void on_rearm(loop_task_t *task)
+{
+    gate_t *gate = task->data;
+    gate_check(gate);
+    front_t *front = gate->lane->front;
+    gate_move(gate, GATE_IDLE);
+    step_in(gate);
+    if (atomic_load_explicit(&front->draining, memory_order_relaxed)) {
+        gate_close(gate, METRIC_CLOSE_DRAIN);
+        return;
+    }
+    loop_timer_start(gate->lane->loop, &gate->timer, front->idle_ms);
+    advance(gate);
+}
+
+void gate_request_done(gate_t *gate)
+{
+    gate_check(gate);
+    gate_unwatch(gate);
+    intake_release(gate->lane, &gate->intake);
+    free(gate->refusal);
+    gate->refusal = NULL;
+    loop_timer_stop(&gate->timer);
+    /* libh2o goes on in its own call chain; when it kept the connection, we step in again at the end of the tick */
+    if (gate->keep)
+        loop_defer(gate->lane->loop, &gate->rearm);
+}
+
+void gate_answering(gate_t *gate)
+{
+    gate_move(gate, GATE_ANSWERING);
+    loop_timer_start(gate->lane->loop, &gate->timer, gate->lane->front->write_ms);
+}
+
+typedef struct {
+    loop_t *loop;
+    int fd;
+    size_t left;
+    watch_t *watch;
+    loop_timer_t timer;
+} linger_t;
+
+static void linger_end(linger_t *l)
+{
+    loop_timer_stop(&l->timer);
+    if (l->watch != NULL)
+        watch_destroy(l->watch);
+    close(l->fd);
+    free(l);
+}
+
+static void linger_on_timer(loop_timer_t *timer)
+{
+    linger_end(timer->data);
+}
+
+static void linger_on_read(void *data, unsigned events)
+{
+    linger_t *l = data;
+    char waste[16384];
+    (void)events;
+    ssize_t n = read(l->fd, waste, sizeof(waste));
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n <= 0 || (size_t)n >= l->left) {
+        linger_end(l);
+        return;
+    }
+    l->left -= (size_t)n;
+}
+
+static void linger(lane_t *lane, int fd)
+{
+    linger_t *l = mem_alloc(sizeof(*l));
+    *l = (linger_t){.loop = lane->loop, .fd = fd, .left = LINGER_BYTES};
+    loop_timer_init(&l->timer, linger_on_timer, l);
+    shutdown(fd, SHUT_WR);
+    l->watch = watch_create(lane->loop, fd, linger_on_read, l);
+    if (l->watch == NULL) {
+        linger_end(l);
+        return;
+    }
+    watch_set(l->watch, WATCH_READ);
+    loop_timer_start(lane->loop, &l->timer, LINGER_MS);
+}
+
+static void on_close(void *data)
+{
+    gate_t *gate = data;
+    gate_check(gate);
+    lane_t *lane = gate->lane;
+    front_t *front = lane->front;
+    metric_inc(gate->close_reason);
+    metric_add(METRIC_CONNECTIONS_OPEN, -1);
+    gate_unwatch(gate);
+    intake_release(lane, &gate->intake);
+    loop_timer_stop(&gate->timer);
+    loop_task_cancel(lane->loop, &gate->rearm);
+    if (gate->counted)
+        address_count_give(front->addresses, &gate->address_key);
+    if (gate->linger_fd >= 0)
+        linger(lane, gate->linger_fd);
+    if (gate->next != NULL)
+        gate->next->prev = gate->prev;
+    if (gate->prev != NULL)
+        gate->prev->next = gate->next;
+    else
+        lane->gates = gate->next;
+    if (gate->metrics)
+        lane->metrics_connections--;
+    else
+        atomic_fetch_sub_explicit(&front->connections, 1, memory_order_relaxed);
+    free(gate->refusal);
+    gate->magic = 0;
+    free(gate);
+    front_lane_changed(lane);
+}
+
+static void begin(gate_t *gate)
+{
+    /* What the handshake brought along must not reach libh2o's parser, which starts by itself on a non-empty buffer. */
+    h2o_buffer_t *early = gate->sock->input;
+    h2o_buffer_init(&gate->sock->input, &h2o_socket_buffer_prototype);
+    struct timeval now = *h2o_get_timestamp(&gate->lane->h2o, NULL, NULL);
+    h2o_http1_accept(&gate->lane->accept, gate->sock, now);
+    h2o_buffer_dispose(&gate->sock->input);
+    gate->sock->input = early;
+    step_in(gate);
+    advance(gate);
+}
+
+static void on_handshake(h2o_socket_t *sock, const char *err)
+{
+    gate_t *gate = sock->data;
+    gate_check(gate);
+    if (err != NULL) {
+        gate->close_reason = METRIC_CLOSE_TLS;
+        h2o_socket_close(sock);
+        return;
+    }
+    gate_move(gate, GATE_IDLE);
+    begin(gate);
+}
+
+void gate_accept(lane_t *lane, h2o_socket_t *sock, bool metrics)
+{
+    front_t *front = lane->front;
+    struct sockaddr_storage peer;
+    gate_t *gate = mem_alloc(sizeof(*gate));
+    gate->magic = GATE_MAGIC;
+    gate->lane = lane;
+    gate->sock = sock;
+    gate->metrics = metrics;
+    gate->first = true;
+    gate->linger_fd = -1;
+    gate->close_reason = METRIC_CLOSE_PEER;
+    gate->state = front->tls != NULL ? GATE_HANDSHAKE : GATE_IDLE;
+    loop_timer_init(&gate->timer, on_timer, gate);
+    loop_task_init(&gate->rearm, on_rearm, gate);
+    if ((gate->next = lane->gates) != NULL)
+        gate->next->prev = gate;
+    lane->gates = gate;
+    sock->on_close.cb = on_close;
+    sock->on_close.data = gate;
+    metric_inc(METRIC_CONNECTIONS);
+    metric_add(METRIC_CONNECTIONS_OPEN, 1);
+    if (metrics)
+        lane->metrics_connections++;
+    else
+        atomic_fetch_add_explicit(&front->connections, 1, memory_order_relaxed);
+    if (h2o_socket_getpeername(sock, (void *)&peer) == 0) {
+        h2o_socket_close(sock);
+        return;
+    }
+    if (!metrics && !proxies_contain(front->proxies, (void *)&peer)) {
+        gate->counted = address_count_take(front->addresses, (void *)&peer, &gate->address_key);
+        if (!gate->counted) {
+            gate->close_reason = METRIC_CLOSE_ADDRESS_CAP;
+            h2o_socket_close(sock);
+            return;
+        }
+    }
+    loop_timer_start(lane->loop, &gate->timer, front->header_ms);
+    if (front->tls != NULL) {
+        sock->data = gate;
+        h2o_socket_ssl_handshake(sock, front->tls, NULL, on_handshake);
+    } else {
+        begin(gate);
+    }
+}
+
+gate_t *gate_of(h2o_req_t *req)
+{
+    gate_t *gate = req->conn->callbacks->get_socket(req->conn)->on_close.data;
+    gate_check(gate);
+    return gate;
+}
+
+void gate_drain(lane_t *lane)
+{
+    for (gate_t *gate = lane->gates; gate != NULL; gate = gate->next)
+        if (gate->state == GATE_IDLE || gate->state == GATE_HANDSHAKE)
+            gate_close(gate, METRIC_CLOSE_DRAIN);
+}
+
+/* --- peers that hang up: libh2o does not read while a request is handled, so a second epoll set asks for the hang-up alone --- */
+
+struct hangup {
+    int epfd;
+    watch_t *watch;
+};
+
+static void on_hangup_ready(void *data, unsigned events)
+{
+    struct hangup *h = data;
+    struct epoll_event ready[64];
+    (void)events;
+    int n = epoll_wait(h->epfd, ready, sizeof(ready) / sizeof(ready[0]), 0);
+    for (int i = 0; i < n; i++) {
+        gate_t *gate = ready[i].data.ptr;
+        gate_check(gate);
+        if (gate->hung_up || gate->on_hang_up == NULL)
+            continue;
+        gate->hung_up = true;
+        gate->keep = false;
+        gate->on_hang_up(gate, gate->on_hang_up_data);
+    }
+}
+
+struct hangup *hangup_create(lane_t *lane)
+{
+    struct hangup *h = mem_alloc(sizeof(*h));
+    h->epfd = epoll_create1(EPOLL_CLOEXEC);
+    if (h->epfd < 0 || (h->watch = watch_create(lane->loop, h->epfd, on_hangup_ready, h)) == NULL)
+        mem_fatal("no descriptor for the hang-up watch");
+    watch_set(h->watch, WATCH_READ);
+    return h;
+}
+
+void hangup_destroy(struct hangup *h)
+{
+    watch_destroy(h->watch);
+    close(h->epfd);
+    free(h);
+}
+
+void gate_watch(gate_t *gate, void (*on_hang_up)(gate_t *gate, void *data), void *data)
+{
+    gate_check(gate);
+    gate->on_hang_up = on_hang_up;
+    gate->on_hang_up_data = data;
+    gate->hung_up = false;
+    struct epoll_event ev = {.events = EPOLLRDHUP | EPOLLONESHOT, .data.ptr = gate};
+    if (epoll_ctl(gate->lane->hangup->epfd, EPOLL_CTL_ADD, h2o_socket_get_fd(gate->sock), &ev) == 0)
+        gate->watched = true;
+    else
+        log_event(LOG_ERROR, "a connection cannot be watched", log_str("error", strerror(errno)));
+}
+
+void gate_unwatch(gate_t *gate)
+{
+    gate->on_hang_up = NULL;
+    if (!gate->watched)
+        return;
+    gate->watched = false;
+    /* after libh2o closed the descriptor the kernel has dropped it from the set already */
+    int fd = h2o_socket_get_fd(gate->sock);
+    if (fd >= 0)
+        epoll_ctl(gate->lane->hangup->epfd, EPOLL_CTL_DEL, fd, NULL);
+}

@@ -1,0 +1,298 @@
+#include "gateway/head.h"
+
+#include <string.h>
+#include <strings.h>
+
+#include "gateway/limits.h"
+
+/* RFC 9110 token characters */
+static bool is_token_char(unsigned char c)
+{
+    static const char others[] = "!#$%&'*+-.^_`|~";
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
+           (c != 0 && strchr(others, c) != NULL);
+}
+
+static bool is_value_char(unsigned char c)
+{
+    return c == '\t' || (c >= 0x20 && c != 0x7f);
+}
+
+static bool is_target_char(unsigned char c)
+{
+    return c > 0x20 && c < 0x7f && c != '#' && c != '"' && c != '<' && c != '>' && c != '\\' && c != '^' && c != '`' &&
+           c != '{' && c != '|' && c != '}';
+}
+
+static bool is_host_char(unsigned char c)
+{
+    return c > 0x20 && c < 0x7f && strchr("/?#@\\\"<>^`{|} ,", c) == NULL;
+}
+
+bool head_text_is(const head_field_t *field, const char *text)
+{
+    return field->base != NULL && field->len == strlen(text) && memcmp(field->base, text, field->len) == 0;
+}
+
+bool head_text_is_nocase(const head_field_t *field, const char *text)
+{
+    return field->base != NULL && field->len == strlen(text) && strncasecmp(field->base, text, field->len) == 0;
+}
+
+bool head_request_id_is_valid(const head_field_t *field)
+{
+    if (field->count != 1 || field->len != REQUEST_ID_LEN)
+        return false;
+    for (size_t i = 0; i < field->len; i++) {
+        char c = field->base[i];
+        if (!((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f')))
+            return false;
+    }
+    return true;
+}
+
+typedef struct {
+    head_field_t host, length, transfer, connection, expect;
+} framing_t;
+
+static head_field_t *field_place(head_t *h, framing_t *f, const char *name, size_t len)
+{
+    const struct {
+        const char *name;
+        head_field_t *place;
+    } wanted[] = {
+        {"host", &f->host},
+        {"content-length", &f->length},
+        {"transfer-encoding", &f->transfer},
+        {"connection", &f->connection},
+        {"expect", &f->expect},
+        {"authorization", &h->authorization},
+        {"plimsoll-request-id", &h->request_id},
+        {"content-type", &h->content_type},
+        {"content-encoding", &h->content_encoding},
+        {"connect-protocol-version", &h->connect_version},
+        {"connect-timeout-ms", &h->connect_timeout},
+        {"x-request-id", &h->x_request_id},
+        {"traceparent", &h->traceparent},
+        {"x-forwarded-for", &h->forwarded_for},
+    };
+    for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++)
+        if (strlen(wanted[i].name) == len && strncasecmp(wanted[i].name, name, len) == 0)
+            return wanted[i].place;
+    return NULL;
+}
+
+static const char *parse_request_line(const char *line, size_t len, head_t *h)
+{
+    const char *space = memchr(line, ' ', len);
+    if (space == NULL || space == line)
+        return "the request line has no method";
+    h->method = (head_field_t){line, (size_t)(space - line), 1};
+    if (h->method.len > METHOD_MAX)
+        return "the method is longer than 32 bytes";
+    for (size_t i = 0; i < h->method.len; i++)
+        if (!is_token_char((unsigned char)line[i]))
+            return "the method has a character that is not allowed";
+    const char *target = space + 1;
+    size_t rest = len - (size_t)(target - line);
+    const char *end = memchr(target, ' ', rest);
+    if (end == NULL || end == target)
+        return "the request line has no target";
+    size_t target_len = (size_t)(end - target);
+    if (target_len > TARGET_MAX)
+        return "the request target is longer than 8192 bytes";
+    for (size_t i = 0; i < target_len; i++)
+        if (!is_target_char((unsigned char)target[i]))
+            return "the request target has a character that is not allowed";
+    const char *version = end + 1;
+    if (len - (size_t)(version - line) != 8 || memcmp(version, "HTTP/1.", 7) != 0 ||
+        (version[7] != '0' && version[7] != '1'))
+        return "the protocol version is not HTTP/1.0 or HTTP/1.1";
+    h->minor = version[7] - '0';
+    if (target[0] != '/' && !(target_len == 1 && target[0] == '*')) {
+        /* absolute-form: the authority is not ours to judge, the path is */
+        size_t scheme = target_len > 7 && strncasecmp(target, "http://", 7) == 0    ? 7
+                        : target_len > 8 && strncasecmp(target, "https://", 8) == 0 ? 8
+                                                                                    : 0;
+        const char *slash = scheme != 0 ? memchr(target + scheme, '/', target_len - scheme) : NULL;
+        if (slash == NULL)
+            return "the request target is not a path";
+        target_len -= (size_t)(slash - target);
+        target = slash;
+    }
+    const char *query = memchr(target, '?', target_len);
+    h->path = (head_field_t){target, query != NULL ? (size_t)(query - target) : target_len, 1};
+    if (query != NULL)
+        h->query = (head_field_t){query + 1, target_len - h->path.len - 1, 1};
+    return NULL;
+}
+
+static const char *parse_field(const char *line, size_t len, head_t *h, framing_t *f)
+{
+    if (line[0] == ' ' || line[0] == '\t')
+        return "a header line is folded";
+    const char *colon = memchr(line, ':', len);
+    if (colon == NULL || colon == line)
+        return "a header line has no name";
+    size_t name_len = (size_t)(colon - line);
+    for (size_t i = 0; i < name_len; i++)
+        if (!is_token_char((unsigned char)line[i]))
+            return "a header name has a character that is not allowed";
+    const char *value = colon + 1, *end = line + len;
+    while (value < end && (*value == ' ' || *value == '\t'))
+        value++;
+    while (end > value && (end[-1] == ' ' || end[-1] == '\t'))
+        end--;
+    for (const char *c = value; c < end; c++)
+        if (!is_value_char((unsigned char)*c))
+            return "a header value has a control character";
+    head_field_t *place = field_place(h, f, line, name_len);
+    if (place != NULL) {
+        if (place->count++ == 0) {
+            place->base = value;
+            place->len = (size_t)(end - value);
+        }
+    }
+    return NULL;
+}
+
+/* One token of a comma-separated list, compared without case. */
+static bool list_has(const head_field_t *field, const char *token)
+{
+    const char *at = field->base, *end = at != NULL ? at + field->len : NULL;
+    size_t want = strlen(token);
+    while (at != NULL && at < end) {
+        const char *comma = memchr(at, ',', (size_t)(end - at));
+        const char *stop = comma != NULL ? comma : end;
+        const char *a = at, *b = stop;
+        while (a < b && (*a == ' ' || *a == '\t'))
+            a++;
+        while (b > a && (b[-1] == ' ' || b[-1] == '\t'))
+            b--;
+        if ((size_t)(b - a) == want && strncasecmp(a, token, want) == 0)
+            return true;
+        at = comma != NULL ? comma + 1 : end;
+    }
+    return false;
+}
+
+static const char *judge_framing(head_t *h, const framing_t *f)
+{
+    if (f->host.count > 1)
+        return "Host is repeated";
+    /* HTTP/1.0 knows no Host, and health checks of old load balancers send none */
+    if (f->host.count == 0 && h->minor != 0)
+        return "Host is missing";
+    for (size_t i = 0; i < f->host.len; i++)
+        if (!is_host_char((unsigned char)f->host.base[i]))
+            return "Host has a character that is not allowed";
+    if (f->length.count > 1)
+        return "Content-Length is repeated";
+    if (f->transfer.count > 1)
+        return "Transfer-Encoding is repeated";
+    if (f->length.count != 0 && f->transfer.count != 0)
+        return "Content-Length and Transfer-Encoding are both present";
+    if (f->transfer.count != 0) {
+        if (h->minor == 0)
+            return "Transfer-Encoding is not part of HTTP/1.0";
+        if (!head_text_is_nocase(&f->transfer, "chunked"))
+            return "Transfer-Encoding is something other than chunked";
+        h->chunked = true;
+    }
+    if (f->length.count != 0) {
+        if (f->length.len == 0 || f->length.len > 18)
+            return "Content-Length is not a number";
+        for (size_t i = 0; i < f->length.len; i++) {
+            char c = f->length.base[i];
+            if (c < '0' || c > '9')
+                return "Content-Length is not a number";
+            h->length = h->length * 10 + (uint64_t)(c - '0');
+        }
+        h->has_length = true;
+    }
+    if (f->connection.count > 1)
+        h->persistent = false;
+    else if (h->minor != 0)
+        h->persistent = !list_has(&f->connection, "close");
+    else
+        h->persistent = list_has(&f->connection, "keep-alive") && !list_has(&f->connection, "close");
+    if (f->expect.count != 0) {
+        if (f->expect.count > 1 || !head_text_is_nocase(&f->expect, "100-continue"))
+            return "Expect is something other than 100-continue";
+        h->expects_continue = h->minor != 0;
+    }
+    return NULL;
+}
+
+/* The head's end, or 0 when it has not come. A lone LF ends nothing here; it is found and refused by the line parser as soon as the
+ * head is whole, or when the limit is hit. */
+static size_t find_end(const char *bytes, size_t len, size_t *scanned)
+{
+    size_t from = *scanned > 3 ? *scanned - 3 : 0;
+    const char *end = len > from ? memmem(bytes + from, len - from, "\r\n\r\n", 4) : NULL;
+    *scanned = len;
+    return end != NULL ? (size_t)(end - bytes) + 4 : 0;
+}
+
+static bool has_bare_lf(const char *bytes, size_t from, size_t len)
+{
+    for (size_t i = from; i < len; i++) {
+        const char *lf = memchr(bytes + i, '\n', len - i);
+        if (lf == NULL)
+            return false;
+        i = (size_t)(lf - bytes);
+        if (i == 0 || bytes[i - 1] != '\r')
+            return true;
+    }
+    return false;
+}
+
+head_result_t head_parse(const char *bytes, size_t len, size_t *scanned, head_t *out, const char **why)
+{
+    size_t before = *scanned;
+    framing_t framing = {{0}, {0}, {0}, {0}, {0}};
+    *out = (head_t){0};
+    *why = NULL;
+    size_t end = find_end(bytes, len, scanned);
+    size_t known = end != 0 ? end : len;
+    if (known > HEAD_MAX) {
+        *why = "the head is larger than 32768 bytes";
+        return HEAD_TOO_LARGE;
+    }
+    /* refused at once: a peer that ends lines with LF would otherwise wait for an end that never comes */
+    if (has_bare_lf(bytes, before, known)) {
+        *why = "a line ends with a bare LF";
+        out->bytes = known;
+        return HEAD_BAD;
+    }
+    if (end == 0)
+        return HEAD_INCOMPLETE;
+    out->bytes = end;
+    const char *line = bytes, *stop = bytes + end - 2;
+    const char *first_error = NULL;
+    unsigned lines = 0;
+    while (line < stop) {
+        const char *cr = memmem(line, (size_t)(stop - line), "\r\n", 2);
+        if (cr == NULL)
+            break;
+        const char *error;
+        if (lines == 0)
+            error = parse_request_line(line, (size_t)(cr - line), out);
+        else if (lines > HEAD_FIELDS_MAX)
+            error = "there are more than 128 header fields";
+        else
+            error = parse_field(line, (size_t)(cr - line), out, &framing);
+        /* goes on to the end all the same, so the request ID of a refused head can be echoed */
+        if (error != NULL && first_error == NULL)
+            first_error = error;
+        if (lines++ > HEAD_FIELDS_MAX)
+            break;
+        line = cr + 2;
+    }
+    if (first_error == NULL && memchr(bytes, '\0', end) != NULL)
+        first_error = "the head has a NUL byte";
+    if (first_error == NULL)
+        first_error = judge_framing(out, &framing);
+    *why = first_error;
+    return first_error == NULL ? HEAD_OK : HEAD_BAD;
+}

@@ -1,0 +1,158 @@
+#include "gateway/refusal.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/log.h"
+#include "core/protojson.h"
+#include "core/random.h"
+#include "records/plimsoll.pb-c.h"
+
+static const struct {
+    const char *name;
+    int status;
+} CODES[CODE_COUNT] = {
+    [CODE_CANCELED] = {"canceled", 499},
+    [CODE_UNKNOWN] = {"unknown", 500},
+    [CODE_INVALID_ARGUMENT] = {"invalid_argument", 400},
+    [CODE_DEADLINE_EXCEEDED] = {"deadline_exceeded", 504},
+    [CODE_NOT_FOUND] = {"not_found", 404},
+    [CODE_ALREADY_EXISTS] = {"already_exists", 409},
+    [CODE_PERMISSION_DENIED] = {"permission_denied", 403},
+    [CODE_RESOURCE_EXHAUSTED] = {"resource_exhausted", 429},
+    [CODE_FAILED_PRECONDITION] = {"failed_precondition", 400},
+    [CODE_ABORTED] = {"aborted", 409},
+    [CODE_OUT_OF_RANGE] = {"out_of_range", 400},
+    [CODE_UNIMPLEMENTED] = {"unimplemented", 501},
+    [CODE_INTERNAL] = {"internal", 500},
+    [CODE_UNAVAILABLE] = {"unavailable", 503},
+    [CODE_DATA_LOSS] = {"data_loss", 500},
+    [CODE_UNAUTHENTICATED] = {"unauthenticated", 401},
+};
+
+static const char *const MARKS[] = {NULL,        "request",   "permission", "protocol",
+                                    "unsupported", "isolation", "capacity",   "environment"};
+
+const char *code_name(code_t code)
+{
+    return CODES[code].name;
+}
+
+code_t code_parse(const char *name)
+{
+    for (int i = 0; i < CODE_COUNT; i++)
+        if (strcmp(CODES[i].name, name) == 0)
+            return (code_t)i;
+    return CODE_COUNT;
+}
+
+int code_status(code_t code)
+{
+    return CODES[code].status;
+}
+
+const char *mark_name(mark_t mark)
+{
+    return MARKS[mark];
+}
+
+static void set(refusal_t *r, code_t code, mark_t mark, const char *fmt, va_list args)
+{
+    *r = (refusal_t){.code = code, .mark = mark, .status = CODES[code].status};
+    vsnprintf(r->message, sizeof(r->message), fmt, args);
+}
+
+void refusal_set(refusal_t *r, code_t code, mark_t mark, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    set(r, code, mark, fmt, args);
+    va_end(args);
+    r->detail = true;
+}
+
+void refusal_set_early(refusal_t *r, code_t code, mark_t mark, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    set(r, code, mark, fmt, args);
+    va_end(args);
+    r->detail = true;
+    r->before_handler = true;
+    r->challenge = code == CODE_UNAUTHENTICATED;
+}
+
+void refusal_set_http(refusal_t *r, int status, code_t code, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    set(r, code, MARK_NONE, fmt, args);
+    va_end(args);
+    if (status != 0)
+        r->status = status;
+    r->before_handler = true;
+}
+
+void failure_set(refusal_t *r, code_t code, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    set(r, code, MARK_NONE, fmt, args);
+    va_end(args);
+}
+
+void failure_set_internal(refusal_t *r, const char *detail)
+{
+    char id[17];
+    random_hex(id, 8);
+    log_event(LOG_ERROR, "internal error", log_str("error_id", id), log_str("error", detail));
+    failure_set(r, CODE_INTERNAL, "internal error %s; the operator finds the cause in the log under this number", id);
+}
+
+const char *refusal_header(const refusal_t *r)
+{
+    if (!r->before_handler)
+        return NULL;
+    return r->status == 404 ? "unsupported" : "request";
+}
+
+static void add_detail(buffer_t *out, const char *type, const ProtobufCMessage *message, bool first)
+{
+    uint8_t packed[512];
+    size_t len = protobuf_c_message_get_packed_size(message);
+    if (len > sizeof(packed))
+        return;
+    protobuf_c_message_pack(message, packed);
+    buffer_append_str(out, first ? ",\"details\":[{\"type\":\"" : ",{\"type\":\"");
+    buffer_append_str(out, type);
+    buffer_append_str(out, "\",\"value\":\"");
+    base64_encode(out, packed, len, false);
+    buffer_append_str(out, "\"}");
+}
+
+void refusal_body(const refusal_t *r, buffer_t *out)
+{
+    buffer_printf(out, "{\"code\":\"%s\",\"message\":", CODES[r->code].name);
+    protojson_print_string(out, r->message, strlen(r->message));
+    bool any = false;
+    if (r->detail && r->mark != MARK_NONE) {
+        Plimsoll__V1__NotDispatched nd = PLIMSOLL__V1__NOT_DISPATCHED__INIT;
+        nd.reason = (Plimsoll__V1__NotDispatchedReason)r->mark;
+        add_detail(out, "plimsoll.v1.NotDispatched", &nd.base, true);
+        any = true;
+    }
+    if (r->session_end != 0) {
+        Plimsoll__V1__SessionEnded se = PLIMSOLL__V1__SESSION_ENDED__INIT;
+        se.reason = (Plimsoll__V1__SessionEnd)r->session_end;
+        se.detail = (char *)(r->session_text != NULL ? r->session_text : "");
+        add_detail(out, "plimsoll.v1.SessionEnded", &se.base, !any);
+        any = true;
+    }
+    buffer_append_str(out, any ? "]}" : "}");
+}
+
+uint32_t refusal_retry_seconds(const refusal_t *r)
+{
+    return r->retry_after_ms == 0 ? 0 : (r->retry_after_ms + 999) / 1000;
+}

@@ -1,0 +1,40 @@
+/* Which thing a path names. */
+#ifndef GATEWAY_ROUTE_H
+#define GATEWAY_ROUTE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef enum {
+    ROUTE_NONE,
+    ROUTE_HEALTHZ,
+    ROUTE_READYZ,
+    ROUTE_METRICS,
+    ROUTE_DESCRIBE,
+    ROUTE_RUN,
+    ROUTE_OPEN_SESSION,
+    ROUTE_SESSION_RUN,
+    ROUTE_CLOSE_SESSION,
+    ROUTE_UNKNOWN_PROCEDURE, /* under the service's path, and none of the five */
+    ROUTE_BACKENDS,          /* GET /v1/backends */
+    ROUTE_RUNS,              /* GET /v1/runs */
+    ROUTE_RUN_RECORD,        /* GET /v1/runs/ID */
+} route_kind_t;
+
+enum { ROUTE_NAME_MAX = 64 };
+
+typedef struct {
+    route_kind_t kind;
+    bool pinned;                    /* under /backends/NAME */
+    char backend[ROUTE_NAME_MAX];   /* NAME, "" when not pinned */
+    char argument[ROUTE_NAME_MAX];  /* ID of ROUTE_RUN_RECORD */
+} route_t;
+
+/* `prefix` is "" or "/x"; health paths are known with and without it. A name or ID that is too long or has other characters than
+ * [A-Za-z0-9._-] makes it ROUTE_NONE. */
+void route_parse(const char *path, size_t len, const char *prefix, size_t prefix_len, route_t *out);
+bool route_is_procedure(route_kind_t kind);
+/* Whether a caller must authenticate for it. */
+bool route_needs_caller(route_kind_t kind);
+
+#endif
