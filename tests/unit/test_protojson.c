@@ -658,7 +658,47 @@ static void test_depth(void **state)
     free(bomb);
 }
 
-/* Empty rows cost some 64 bytes for 3 of the body: as many as the bound holds are read, one body more is not. */
+/* A module of n empty rows. */
+static bool reads_rows(size_t n)
+{
+    static const char HEAD[] = "{\"module\":{\"rows\":[{}", TAIL[] = "]}}";
+    char *json = malloc(sizeof(HEAD) + 3 * n + sizeof(TAIL)), *p = stpcpy(json, HEAD);
+    for (size_t i = 1; i < n; i++) {
+        memcpy(p, ",{}", 3);
+        p += 3;
+    }
+    p = stpcpy(p, TAIL);
+    void *m = protojson_parse(&plimsoll__v1__run_request__descriptor, json, (size_t)(p - json), error);
+    free(json);
+    drop(m);
+    return m != NULL;
+}
+
+/* Whether n empty rows are within PROTOJSON_MEMORY_BASE and _FACTOR: each piece and 16 bytes more for it. */
+static bool rows_fit(size_t n)
+{
+    size_t body = strlen("{\"module\":{\"rows\":[") + 3 * n - 1 + strlen("]}}");
+    size_t need = sizeof(Plimsoll__V1__ModuleRun) + 16 + n * (sizeof(Plimsoll__V1__ModuleRow) + 16);
+    for (size_t capacity = 0; capacity < n;) {
+        size_t more = capacity == 0 ? 4 : capacity;
+        need += more * sizeof(void *) + 16;
+        capacity += more;
+    }
+    return need <= PROTOJSON_MEMORY_BASE + PROTOJSON_MEMORY_FACTOR * body;
+}
+
+static void test_memory_limit(void **state)
+{
+    (void)state;
+    size_t n = 1;
+    while (rows_fit(n + 1))
+        n++;
+    assert_true(n > 100000);
+    assert_true(reads_rows(n - 1));
+    assert_true(reads_rows(n));
+    assert_false(reads_rows(n + 1));
+}
+
 static void test_memory_is_bounded_by_the_body(void **state)
 {
     (void)state;
@@ -771,6 +811,7 @@ int main(void)
         cmocka_unit_test(test_base64_of_every_length),
         cmocka_unit_test(test_set_messages_are_printed),
         cmocka_unit_test(test_depth),
+        cmocka_unit_test(test_memory_limit),
         cmocka_unit_test(test_memory_is_bounded_by_the_body),
         cmocka_unit_test(test_cut_bodies),
         cmocka_unit_test(test_errors_do_not_repeat_the_body),

@@ -170,6 +170,63 @@ static void test_every_cut_is_clean(void **state)
     drop(m);
 }
 
+/* A message that holds itself, as none of the protocol does: node { node child = 1; } */
+typedef struct {
+    ProtobufCMessage base;
+    void *child;
+} node_t;
+
+static const ProtobufCMessageDescriptor NODE;
+static void node_init(ProtobufCMessage *m)
+{
+    *(node_t *)m = (node_t){.base = {.descriptor = &NODE}};
+}
+static const ProtobufCFieldDescriptor NODE_FIELDS[] = {
+    {.name = "child",
+     .id = 1,
+     .label = PROTOBUF_C_LABEL_NONE,
+     .type = PROTOBUF_C_TYPE_MESSAGE,
+     .offset = offsetof(node_t, child),
+     .descriptor = &NODE},
+};
+static const unsigned NODE_NAMES[] = {0};
+static const ProtobufCIntRange NODE_RANGES[] = {{1, 0}, {0, 1}};
+static const ProtobufCMessageDescriptor NODE = {
+    .magic = PROTOBUF_C__MESSAGE_DESCRIPTOR_MAGIC,
+    .name = "node",
+    .short_name = "node",
+    .c_name = "node",
+    .package_name = "",
+    .sizeof_message = sizeof(node_t),
+    .n_fields = 1,
+    .fields = NODE_FIELDS,
+    .fields_sorted_by_name = NODE_NAMES,
+    .n_field_ranges = 1,
+    .field_ranges = NODE_RANGES,
+    .message_init = node_init,
+};
+
+static void test_depth(void **state)
+{
+    (void)state;
+    for (size_t depth = PROTOWIRE_DEPTH_MAX - 1; depth <= PROTOWIRE_DEPTH_MAX + 1; depth++) {
+        char bytes[4 * PROTOWIRE_DEPTH_MAX], *p = bytes + sizeof(bytes);
+        for (size_t i = 1; i < depth; i++) {
+            size_t len = (size_t)(bytes + sizeof(bytes) - p);
+            *--p = (char)(len & 0x7f);
+            if (len >= 0x80) { /* the first byte of two */
+                *p = (char)(len >> 7);
+                *--p = (char)(len | 0x80);
+            }
+            *--p = 0x0a;
+        }
+        void *m = read_(&NODE, p, (size_t)(bytes + sizeof(bytes) - p));
+        assert_int_equal(m != NULL, depth <= PROTOWIRE_DEPTH_MAX);
+        drop(m);
+    }
+    assert_non_null(strstr(error, "nested too deeply"));
+}
+
 /* n times the two bytes of an empty row in a module. */
 static void *rows(size_t n, const char *row, size_t row_len)
 {
@@ -186,6 +243,24 @@ static void *rows(size_t n, const char *row, size_t row_len)
     void *m = protowire_parse(&plimsoll__v1__run_request__descriptor, bytes, len, error);
     free(bytes);
     return m;
+}
+
+/* Each member of a message costs 40, each row its structure, 16, and 8 in the list: against 16 MiB and 8 times the
+ * body, which is 2 n and the module's tag and three bytes of length. */
+static void test_memory_limit(void **state)
+{
+    (void)state;
+    size_t fixed = sizeof(Plimsoll__V1__RunRequest) + 16 + 40 + sizeof(Plimsoll__V1__ModuleRun) + 16;
+    size_t row = 40 + 8 + sizeof(Plimsoll__V1__ModuleRow) + 16;
+    size_t n = (PROTOWIRE_MEMORY_BASE + PROTOWIRE_MEMORY_FACTOR * 4 - fixed) / (row - PROTOWIRE_MEMORY_FACTOR * 2);
+    assert_true(n > 100000 && 2 * n >= 1 << 14 && 2 * n < 1 << 21); /* three bytes of length */
+    for (size_t i = n - 1; i <= n; i++) {
+        Plimsoll__V1__RunRequest *m = rows(i, "\x12\x00", 2);
+        assert_non_null(m);
+        assert_int_equal(m->module->n_rows, i);
+        drop(m);
+    }
+    assert_null(rows(n + 1, "\x12\x00", 2));
 }
 
 static void test_memory_is_bounded_by_the_body(void **state)
@@ -213,6 +288,8 @@ int main(void)
         cmocka_unit_test(test_text_is_utf8),
         cmocka_unit_test(test_malformed),
         cmocka_unit_test(test_every_cut_is_clean),
+        cmocka_unit_test(test_depth),
+        cmocka_unit_test(test_memory_limit),
         cmocka_unit_test(test_memory_is_bounded_by_the_body),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
