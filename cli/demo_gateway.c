@@ -232,10 +232,10 @@ static start_t wait_until_ready(demo_gateway_t *gateway)
     return NOT_READY;
 }
 
-/* The end of the gateway's log, for a person to find the reason in. */
-static void show_log(const demo_gateway_t *gateway)
+/* The end of the gateway's log; "" when there is none. */
+static void read_log(const demo_gateway_t *gateway, char text[LOG_TAIL_MAX + 1])
 {
-    char text[LOG_TAIL_MAX + 1];
+    text[0] = '\0';
     FILE *file = fopen(gateway->log_path, "re");
     if (file == NULL)
         return;
@@ -243,9 +243,15 @@ static void show_log(const demo_gateway_t *gateway)
         fseek(file, -LOG_TAIL_MAX, SEEK_END);
     else
         rewind(file);
-    size_t len = fread(text, 1, LOG_TAIL_MAX, file);
+    text[fread(text, 1, LOG_TAIL_MAX, file)] = '\0';
     fclose(file);
-    text[len] = '\0';
+}
+
+/* For a person to find the reason in. */
+static void show_log(const demo_gateway_t *gateway)
+{
+    char text[LOG_TAIL_MAX + 1];
+    read_log(gateway, text);
     fputs("plimsoll demo: the end of the gateway's log:\n", stderr);
     for (char *at = text, *next; at != NULL && *at != '\0'; at = next) {
         next = strchr(at, '\n');
@@ -255,6 +261,14 @@ static void show_log(const demo_gateway_t *gateway)
         terminal_print(stderr, at);
         fputc('\n', stderr);
     }
+}
+
+/* Whether the port was taken meanwhile: the one failure that another try can mend. */
+static bool port_was_taken(const demo_gateway_t *gateway)
+{
+    char text[LOG_TAIL_MAX + 1];
+    read_log(gateway, text);
+    return strstr(text, strerror(EADDRINUSE)) != NULL;
 }
 
 static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *place)
@@ -341,6 +355,8 @@ demo_gateway_t *demo_gateway_start(void)
         if (started != ENDED_EARLY)
             break;
         fputs("plimsoll demo: the gateway ended before it was ready\n", stderr);
+        if (!port_was_taken(gateway))
+            break;
     }
     if (started == STARTED)
         return gateway;

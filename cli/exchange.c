@@ -5,6 +5,7 @@
 #include <strings.h>
 #include <curl/curl.h>
 
+#include "config/version.h"
 #include "core/mem.h"
 
 static const char *const HEADER_NAMES[HEADER_COUNT] = {
@@ -150,7 +151,7 @@ static void set_options(CURL *easy, const exchange_request_t *request, struct cu
     curl_easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
     if (request->ca_file != NULL)
         curl_easy_setopt(easy, CURLOPT_CAINFO, request->ca_file);
-    curl_easy_setopt(easy, CURLOPT_USERAGENT, "plimsoll-cli");
+    curl_easy_setopt(easy, CURLOPT_USERAGENT, "plimsoll-cli/" PLIMSOLL_VERSION);
     curl_easy_setopt(easy, CURLOPT_HTTPHEADER, headers);
     curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, on_header);
     curl_easy_setopt(easy, CURLOPT_HEADERDATA, progress);
