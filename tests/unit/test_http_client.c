@@ -252,7 +252,12 @@ static void a_request_that_is_wrong_is_not_sent(void **state)
         request.method = methods[i];
         expect(&request, HTTP_NOT_SENT, false);
     }
+    char with_user[160];
+    snprintf(with_user, sizeof(with_user), "http://user:password@%s/", s->url + 7);
     http_request_t request = get(s, "/");
+    request.url = with_user;
+    expect(&request, HTTP_NOT_SENT, false);
+    request = get(s, "/");
     request.deadline_ms = 0;
     expect(&request, HTTP_NOT_SENT, false);
     request = get(s, "/");
@@ -725,8 +730,18 @@ static void unix_path_limit(void **state)
 static void idempotent_requests_share_a_connection(void **state)
 {
     (void)state;
+    /* The connection of one that may start something is not kept. */
     server_t *s = serve(answer_all, ok);
     http_request_t request = get(s, "/");
+    request.idempotent = false;
+    expect(&request, HTTP_DONE, true);
+    request.idempotent = true;
+    expect(&request, HTTP_DONE, true);
+    assert_int_equal(atomic_load(&s->connections), 2);
+    server_stop(s);
+
+    s = serve(answer_all, ok);
+    request = get(s, "/");
     expect(&request, HTTP_DONE, true);
     expect(&request, HTTP_DONE, true);
     assert_int_equal(atomic_load(&s->connections), 1);
