@@ -20,7 +20,7 @@ PKG_LIBS := $(shell pkg-config --libs $(PKGS) 2>/dev/null)
 WARN := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla
 HARDEN := -fstack-protector-strong -D_FORTIFY_SOURCE=2 -fPIE
 CFLAGS_release := -O2 -g $(HARDEN)
-CFLAGS_test := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all -DPLIMSOLL_FAULTS=1
+CFLAGS_test := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all -DPLIMSOLL_FAULTS=1 -DPLIMSOLL_STANDIN=1
 # bench: release flags plus the stand-in backend of loadtest/.
 CFLAGS_bench := -O2 -g $(HARDEN) -DPLIMSOLL_STANDIN=1
 CFLAGS := -std=gnu11 $(WARN) $(CFLAGS_$(VARIANT)) -MMD -MP -D_GNU_SOURCE= -I. -I$(GEN) -DH2O_USE_LIBUV=0 $(PKG_CFLAGS) $(EXTRA_CFLAGS)

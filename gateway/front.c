@@ -435,6 +435,28 @@ static void wait_for_callers(control_t *c)
         loop_run_once(c->loop, 100);
 }
 
+static void dispose(control_t *c)
+{
+    front_t *front = c->front;
+    loop_timer_stop(&c->drain_limit);
+    loop_timer_stop(&c->drain_look);
+    if (c->parent != NULL)
+        ipc_destroy(c->parent);
+    loop_destroy(c->loop);
+    h2o_config_dispose(&front->h2o);
+    for (size_t i = 0; i < front->backend_count; i++)
+        free(front->backend_paths[i]);
+    if (front->callers != NULL)
+        callers_unref(front->callers);
+    proxies_destroy(front->proxies);
+    decode_slots_destroy(front->decode_slots);
+    address_count_destroy(front->addresses);
+    flights_destroy(front->flights);
+    redis_address_dispose(&front->redis);
+    SSL_CTX_free(front->tls);
+    free(front->lanes);
+}
+
 int front_main(int control_fd, int listen_fd, int metrics_fd)
 {
     static front_t front; /* lanes that did not drain in time still use it while the process ends */
@@ -480,6 +502,7 @@ int front_main(int control_fd, int listen_fd, int metrics_fd)
         _exit(1); /* runs were cut: threads still hold what they use */
     for (unsigned i = 0; i < front.lane_count; i++)
         pthread_join(front.lanes[i].thread, NULL);
+    dispose(&c);
     log_plain(LOG_INFO, "drained");
     return 0;
 }

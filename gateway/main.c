@@ -13,6 +13,15 @@
 #include "gateway/parent.h"
 #include "config/version.h"
 
+#ifdef __SANITIZE_ADDRESS__
+/* libh2o keeps recycled buffers in thread-local storage and its context's message queue, and gives up neither at a thread's end. */
+const char *__lsan_default_suppressions(void);
+const char *__lsan_default_suppressions(void)
+{
+    return "leak:h2o_mem_alloc_recycle\nleak:h2o_multithread_create_queue\n";
+}
+#endif
+
 static void print_help(FILE *out)
 {
     buffer_t text;

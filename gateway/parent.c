@@ -74,6 +74,7 @@ typedef struct {
     bool serving, served_once;
     loop_timer_t end_limit;
     int signal_fd;
+    watch_t *signals;
 } parent_t;
 
 static parent_t parent;
@@ -615,7 +616,6 @@ static bool start_front(void)
 
 static void watch_signals(void)
 {
-    static watch_t *watch;
     sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, SIGCHLD);
@@ -625,9 +625,28 @@ static void watch_signals(void)
     sigprocmask(SIG_BLOCK, &set, NULL);
     signal(SIGPIPE, SIG_IGN);
     parent.signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (parent.signal_fd < 0 || (watch = watch_create(parent.loop, parent.signal_fd, on_signal, NULL)) == NULL)
+    if (parent.signal_fd < 0 || (parent.signals = watch_create(parent.loop, parent.signal_fd, on_signal, NULL)) == NULL)
         mem_fatal("no descriptor for signals");
-    watch_set(watch, WATCH_READ);
+    watch_set(parent.signals, WATCH_READ);
+}
+
+static void dispose(void)
+{
+    for (size_t i = 0; i < parent.backend_count; i++) {
+        backend_child_t *b = &parent.backends[i];
+        if (b->link != NULL)
+            link_destroy(b->link);
+        options_environ_free((char **)b->child.env);
+        free(b->path);
+        free(b->argv0);
+    }
+    if (parent.front_ipc != NULL)
+        ipc_destroy(parent.front_ipc);
+    options_environ_free((char **)parent.front.env);
+    loop_timer_stop(&parent.end_limit);
+    watch_destroy(parent.signals);
+    free(parent.callers_json);
+    loop_destroy(parent.loop);
 }
 
 int parent_main(const char *self)
@@ -639,8 +658,10 @@ int parent_main(const char *self)
     loop_timer_init(&parent.end_limit, on_end_limit, NULL);
     watch_signals();
     prepare_children();
-    if (!bind_listeners())
+    if (!bind_listeners()) {
+        dispose();
         return EXIT_BROKEN;
+    }
     if (start_redis() && start_backends() && start_front())
         parent.phase = PHASE_SERVING;
     else
@@ -650,5 +671,6 @@ int parent_main(const char *self)
         go_on_ending();
     }
     log_event(LOG_INFO, "stopped", log_int("status", parent.exit_status));
+    dispose();
     return parent.exit_status;
 }

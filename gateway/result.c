@@ -6,8 +6,8 @@
 
 #include "core/clock.h"
 #include "core/mem.h"
+#include "core/protowire.h"
 #include "gateway/audit.h"
-#include "gateway/connect.h"
 #include "gateway/link.h"
 
 enum { RECORD_VERSION_OF_PROTOCOL_3 = 2, RECORD_VERSION_OF_PROTOCOL_4 = 4 };
@@ -69,12 +69,12 @@ const char *result_complete(run_t *run, const Plimsoll__Backend__RunDone *done)
 {
     char result_sha256[SHA256_HEX + 1], record_sha256[SHA256_HEX + 1];
     Plimsoll__V1__RunRecord record = PLIMSOLL__V1__RUN_RECORD__INIT;
-    const char *wrong = connect_wire_check(&plimsoll__v1__run_response__descriptor, done->response.data, done->response.len);
-    if (wrong != NULL)
-        return "the backend's answer is malformed";
-    Plimsoll__V1__RunResponse *r = plimsoll__v1__run_response__unpack(NULL, done->response.len, done->response.data);
+    char error[PROTOWIRE_ERROR_MAX];
+    const char *wrong;
+    Plimsoll__V1__RunResponse *r = (Plimsoll__V1__RunResponse *)protowire_parse(
+        &plimsoll__v1__run_response__descriptor, done->response.data, done->response.len, error);
     if (r == NULL)
-        return "the backend's answer does not unpack";
+        return "the backend's answer is malformed";
     if ((wrong = judge(run, r)) != NULL)
         goto Exit;
     if (r->record != NULL) {
