@@ -62,8 +62,10 @@ typedef enum {
     WASM_PROBE_EXECUTABLE_PAGE, /* mprotect, allowed to grow memory, for code */
     WASM_PROBE_OTHER_FD,        /* write, allowed on the socket, on another descriptor */
     WASM_PROBE_LAST = WASM_PROBE_OTHER_FD,
-    WASM_PROBE_TRAP =
-        64, /* not fatal by the filter: the engine executes an unreachable instruction, which is exit 134 */
+    /* Not the filter's. Linear memory up to its cap, which may succeed, and one page beyond, which must not; exit 0: */
+    WASM_PROBE_GROW,
+    WASM_PROBE_TRAP, /* an unreachable instruction in the engine: exit 134 */
+    WASM_PROBE_HANG, /* some output, then deaf to its deadline and its alarm */
 } wasm_probe_t;
 
 enum {

@@ -57,3 +57,6 @@ $(OUT)/plimsoll-wasm: $(ENGINE_OUT)/plimsoll-wasm
 	cp $< $@
 
 -include $(wildcard $(ENGINE_OUT)/*.d)
+
+# The tests that drive the real template.
+$(OUT)/unit/test_wasm_run $(OUT)/unit/test_backend_role: | $(OUT)/plimsoll-wasm

@@ -48,6 +48,7 @@ static uint64_t deadline_ns; /* UINT64_MAX until the run starts */
 static bool is_interrupted;  /* the deadline stopped the engine */
 static guest_t scratch;      /* four bytes the engine writes lengths to */
 static guest_t code_at;
+static uint32_t memory_cap; /* pages */
 static guest_t name_stack, name_exec_argv, name_file;
 
 static struct {
@@ -374,7 +375,7 @@ bool engine_boot(uint32_t max_pages)
     Z_quickjs_init_module();
     Z_quickjs_instantiate(&module, &env_imports, &wasi_imports);
     /* Growth past the cap fails inside the module, and the engine reports it as out of memory. */
-    module.w2c_memory.max_pages = max_pages;
+    memory_cap = module.w2c_memory.max_pages = max_pages;
     Z_quickjsZ__initialize(&module);
     return true;
 }
@@ -547,6 +548,17 @@ void engine_run_without_room(void)
 {
     append_text("InternalError: out of memory\n");
     output_end(WASM_EXIT_EXCEPTION);
+}
+
+bool engine_exceeds_memory(void)
+{
+    const uint32_t refused = UINT32_MAX;
+    uint32_t left = memory_cap - module.w2c_memory.pages;
+    if (wasm_rt_grow_memory(&module.w2c_memory, left + 1) != refused)
+        return true;
+    /* All of it may be more than the machine commits to; then the cap is not what stops the growth. */
+    return wasm_rt_grow_memory(&module.w2c_memory, left) != refused &&
+           wasm_rt_grow_memory(&module.w2c_memory, 1) != refused;
 }
 
 void engine_abort(void)

@@ -24,6 +24,8 @@ void engine_run(uint32_t len, uint64_t deadline_ns) __attribute__((noreturn));
 void engine_run_without_room(void) __attribute__((noreturn));
 /* For the probe of the trap path: executes an instruction that traps, and ends the process as a run would that did. */
 void engine_abort(void) __attribute__((noreturn));
+/* For the probe of the memory cap: whether linear memory grows past it. */
+bool engine_exceeds_memory(void);
 uint64_t engine_clock_ns(void);
 
 #endif

@@ -14,6 +14,19 @@
 #include "backends/wasm/template/output.h"
 #include "backends/wasm/wire.h"
 
+/* Some output, and then deaf to its deadline: for the test of the role's own kill. */
+static void hang(void) __attribute__((noreturn));
+static void hang(void)
+{
+    sigset_t all;
+    output_append(OUTPUT_STDOUT, "still here\n", 11);
+    output_flush();
+    sigfillset(&all);
+    sigprocmask(SIG_BLOCK, &all, NULL);
+    for (;;)
+        ;
+}
+
 /* Tries natively what the filter must make fatal. Coming back at all, with whatever result, is reported. */
 static void probe(uint8_t what) __attribute__((noreturn));
 static void probe(uint8_t what)
@@ -48,8 +61,14 @@ static void probe(uint8_t what)
     case WASM_PROBE_OTHER_FD:
         syscall(SYS_write, 2, "", 0);
         break;
+    case WASM_PROBE_GROW:
+        if (engine_exceeds_memory())
+            break;
+        output_end(WASM_EXIT_OK);
     case WASM_PROBE_TRAP:
         engine_abort();
+    case WASM_PROBE_HANG:
+        hang();
     default:
         _exit(WASM_STATUS_BROKEN);
     }
