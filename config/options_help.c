@@ -15,6 +15,7 @@ static const char HELP_HEAD[] =
     "Usage:\n"
     "  plimsolld            start the gateway\n"
     "  plimsolld -h         print this text (also --help, help)\n"
+    "  plimsolld --version  print the version\n"
     "\n"
     "All settings come from environment variables; there is no settings file. To start one that only this\n"
     "machine can reach, with a token of its own, and to see that it is up:\n"
