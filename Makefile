@@ -21,10 +21,11 @@ WARN := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes 
 HARDEN := -fstack-protector-strong -D_FORTIFY_SOURCE=2 -fPIE
 CFLAGS_release := -O2 -g $(HARDEN)
 CFLAGS_test := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all -DPLIMSOLL_FAULTS=1 -DPLIMSOLL_STANDIN=1
+CFLAGS_fuzz := -O1 -g -fno-omit-frame-pointer -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -DPLIMSOLL_FAULTS=1
 # bench: release flags plus the stand-in backend of loadtest/.
 CFLAGS_bench := -O2 -g $(HARDEN) -DPLIMSOLL_STANDIN=1
 CFLAGS := -std=gnu11 $(WARN) $(CFLAGS_$(VARIANT)) -MMD -MP -D_GNU_SOURCE= -I. -I$(GEN) -DH2O_USE_LIBUV=0 $(PKG_CFLAGS) $(EXTRA_CFLAGS)
-LDFLAGS := $(if $(filter test,$(VARIANT)),-fsanitize=address$(comma)undefined,-pie -Wl$(comma)-z$(comma)relro$(comma)-z$(comma)now)
+LDFLAGS := $(if $(filter test fuzz,$(VARIANT)),-fsanitize=address$(comma)undefined,-pie -Wl$(comma)-z$(comma)relro$(comma)-z$(comma)now)
 LIBS := -lh2o-evloop $(PKG_LIBS) -lm -lpthread
 
 PROTOS := records/plimsoll.proto backends/backend.proto gateway/control.proto
@@ -78,6 +79,64 @@ $(OUT)/plimsoll: $(OBJ)/cli/main.o $(LIB)
 
 include backends/wasm/template/build.mk
 
+# --- everything a user types ---
+
+JOBS ?= $(shell nproc)
+SUB := $(MAKE) --no-print-directory -j$(JOBS)
+PREFIX ?= /usr/local
+
+.PHONY: setup run serve test bench fuzz lint docs install uninstall clean
+
+setup: ## install the packages building and running need
+	@packages/install packages/build.txt
+
+run: setup ## set up, build, and show the gateway at work
+	@$(SUB) all
+	@build/plimsoll demo
+
+serve: setup ## set up, build, and serve on this machine with a token of its own
+	@$(SUB) all
+	@./serve.sh
+
+test: setup ## set up, build and run every test
+	@packages/install packages/test.txt
+	@$(SUB) VARIANT=test all unit-binaries
+	@$(SUB) venv
+	@build/venv/bin/python tests/run.py
+
+bench: setup ## measure: ratios taken in one run
+	@packages/install packages/test.txt
+	@$(SUB) all
+	@$(SUB) VARIANT=bench all records-bench
+	@python3 loadtest/bench.py
+
+fuzz: setup ## fuzz every parser for FUZZ_SECONDS each (default 60)
+	@packages/install packages/test.txt
+	@$(SUB) VARIANT=fuzz CC=clang-14 fuzz-binaries
+	@FUZZ_SECONDS=$${FUZZ_SECONDS:-60} python3 tests/run.py fuzz
+
+lint: ## format and static checks
+	@packages/install packages/test.txt
+	@python3 tests/run.py lint
+
+docs: $(OUT)/configuration-md ## regenerate the pages that come from tables
+	@$(OUT)/configuration-md > docs/configuration.md
+
+install: all ## install the programs under PREFIX (default /usr/local), DESTDIR honoured
+	install -D -m 0755 build/plimsolld $(DESTDIR)$(PREFIX)/bin/plimsolld
+	install -D -m 0755 build/plimsoll $(DESTDIR)$(PREFIX)/bin/plimsoll
+	install -D -m 0755 build/plimsoll-wasm $(DESTDIR)$(PREFIX)/bin/plimsoll-wasm
+	install -D -m 0644 config/plimsolld.service $(DESTDIR)$(PREFIX)/lib/systemd/system/plimsolld.service
+
+uninstall: ## remove what install put there
+	rm -f $(DESTDIR)$(PREFIX)/bin/plimsolld $(DESTDIR)$(PREFIX)/bin/plimsoll $(DESTDIR)$(PREFIX)/bin/plimsoll-wasm \
+		$(DESTDIR)$(PREFIX)/lib/systemd/system/plimsolld.service
+
+clean: ## remove everything built
+	rm -rf build
+
+# --- tests' own programs ---
+
 UNIT_SRC := $(wildcard tests/unit/test_*.c)
 UNIT_BIN := $(UNIT_SRC:tests/unit/%.c=$(OUT)/unit/%)
 $(OUT)/unit/%: $(OBJ)/tests/unit/%.o $(LIB)
@@ -85,8 +144,33 @@ $(OUT)/unit/%: $(OBJ)/tests/unit/%.o $(LIB)
 	@echo "LD $@"
 	@$(CC) $(LDFLAGS) -o $@ $^ $(LIBS) -lcmocka
 
-.PHONY: unit
-unit: $(UNIT_BIN)
+FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
+FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=$(OUT)/fuzz/%)
+$(OUT)/fuzz/%: $(OBJ)/tests/fuzz/%.o $(LIB)
+	@mkdir -p $(dir $@)
+	@echo "LD $@"
+	@$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(LIBS)
+
+$(OUT)/configuration-md: $(OBJ)/config/gen/configuration_md.o $(LIB)
+	@$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
+
+$(OUT)/records_bench: $(OBJ)/loadtest/records_bench.o $(LIB)
+	@$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
+
+$(OUT)/load: $(OBJ)/loadtest/load.o $(LIB)
+	@$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
+
+.PHONY: unit-binaries unit fuzz-binaries records-bench venv
+unit-binaries: $(UNIT_BIN)
+unit: $(UNIT_BIN) ## run the unit tests of VARIANT
 	@set -e; for t in $(UNIT_BIN); do $$t; done
+fuzz-binaries: $(FUZZ_BIN)
+records-bench: $(OUT)/records_bench $(if $(wildcard loadtest/load.c),$(OUT)/load)
+
+venv: build/venv/.done
+build/venv/.done: tests/requirements.txt
+	@python3 -m venv build/venv
+	@build/venv/bin/pip install --quiet --disable-pip-version-check -r tests/requirements.txt
+	@touch $@
 
 -include $(shell find $(OBJ) -name '*.d' 2>/dev/null)
