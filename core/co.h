@@ -26,8 +26,9 @@ co_t *co_start(loop_t *loop, void (*fn)(void *arg), void *arg, void (*on_end)(vo
 co_t *co_self(void);
 loop_t *co_loop(co_t *co);
 /* Inside a coroutine: waits for co_wake, the time limit in ms (UINT64_MAX = none is given by the caller on purpose), or
- * cancel. A wake that came before the wait is not lost: the wait returns at once. A canceled coroutine's every wait
- * returns CO_CANCELED until co_shield_begin. */
+ * cancel. Waits belong in a loop that checks what is waited for: a wake may have been meant for another wait of the
+ * same coroutine, and a function called in between may have taken one. A wake that came before the wait is not lost:
+ * the wait returns at once. A canceled coroutine's every wait returns CO_CANCELED until co_shield_begin. */
 co_wake_t co_wait(uint64_t timeout_ms);
 /* CO_TIMED_OUT after the time, CO_CANCELED when canceled first. A wake does not end it and is kept for the next
  * co_wait. */

@@ -314,6 +314,7 @@ void http_call_co(http_client_t *client, const http_request_t *request, http_res
     if (waiting.co == NULL)
         mem_fatal("http_call_co outside of a coroutine");
     http_call_t *call = http_call_start(client, request, on_co_end, &waiting);
+    call->stream_data = request->stream_data;
     /* The call's own deadline bounds these waits. */
     while (!waiting.has_ended) {
         if (co_wait(UINT64_MAX) != CO_CANCELED || waiting.has_ended)

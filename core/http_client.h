@@ -76,8 +76,8 @@ typedef struct {
      * it are delivered, then the exchange ends as HTTP_TOO_LARGE). Returning false ends the exchange as HTTP_CANCELED.
      */
     bool (*on_data)(void *data, const uint8_t *bytes, size_t len);
-    /* The `data` of on_head and on_data; NULL = the one given to http_call_start. Neither may start a call or destroy
-     * the client. */
+    /* The `data` of on_head and on_data; NULL = the one given to http_call_start (http_call_co has no other). Neither
+     * may start a call or destroy the client. */
     void *stream_data;
 } http_request_t;
 

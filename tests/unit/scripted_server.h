@@ -30,7 +30,7 @@
 #include <openssl/ssl.h>
 
 enum {
-    SERVER_CONNECTIONS_MAX = 64,
+    SERVER_CONNECTIONS_MAX = 80,
     SERVER_REQUEST_MAX = 256 * 1024,
     SERVER_WAIT_MS = 10000, /* no script waits longer for its peer */
 };
@@ -56,6 +56,7 @@ struct server {
     SSL_CTX *tls;
     pthread_t thread;
     atomic_uint connections;
+    atomic_uint open;     /* of these, not ended yet */
     atomic_uint requests; /* complete requests read */
     atomic_bool is_stopping;
     pthread_mutex_t lock;
@@ -180,6 +181,7 @@ static void *conn_main(void *arg)
     }
     close(conn->fd);
     conn->fd = -1;
+    atomic_fetch_sub(&conn->server->open, 1);
     return NULL;
 }
 
@@ -214,6 +216,7 @@ static void *server_main(void *arg)
         conn->fd = fd;
         conn->index = index;
         s->conns[index] = conn;
+        atomic_fetch_add(&s->open, 1);
         atomic_fetch_add(&s->connections, 1);
         if (pthread_create(&conn->thread, NULL, conn_main, conn) != 0)
             abort();
@@ -246,7 +249,7 @@ static __attribute__((unused)) server_t *server_start(void (*script)(conn_t *con
             abort();
         snprintf(s->url, sizeof(s->url), "%s://127.0.0.1:%d", tls != NULL ? "https" : "http", ntohs(address.sin_port));
     }
-    if (listen(s->listener, 64) != 0 || pthread_create(&s->thread, NULL, server_main, s) != 0)
+    if (listen(s->listener, SERVER_CONNECTIONS_MAX) != 0 || pthread_create(&s->thread, NULL, server_main, s) != 0)
         abort();
     return s;
 }

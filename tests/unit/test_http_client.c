@@ -922,6 +922,47 @@ static void two_at_once(void **state)
     server_stop(s);
 }
 
+static unsigned wanted_at_once;
+
+static void answer_when_all_asked(conn_t *conn)
+{
+    if (!read_request(conn))
+        return;
+    while (atomic_load(&conn->server->requests) < wanted_at_once)
+        if (!doze(conn, 2))
+            return;
+    (void)say(conn, ok);
+    hold(conn);
+}
+
+static void idle_connections_are_bounded(void **state)
+{
+    (void)state;
+    for (unsigned n = HTTP_IDLE_CONNECTIONS_MAX - 1; n <= HTTP_IDLE_CONNECTIONS_MAX + 1; ++n) {
+        unsigned kept = n < HTTP_IDLE_CONNECTIONS_MAX ? n : HTTP_IDLE_CONNECTIONS_MAX;
+        static result_t results[HTTP_IDLE_CONNECTIONS_MAX + 1];
+        wanted_at_once = n;
+        server_t *s = serve(answer_when_all_asked, NULL);
+        http_request_t request = get(s, "/");
+        for (unsigned i = 0; i < n; ++i)
+            start(&results[i], &request);
+        for (unsigned i = 0; i < n; ++i) {
+            wait_for(results[i].done);
+            assert_outcome(&results[i], HTTP_DONE, true);
+            result_free(&results[i]);
+        }
+        assert_int_equal(atomic_load(&s->connections), n);
+        wait_for(atomic_load(&s->open) <= kept);
+        for (int i = 0; i < 10; ++i)
+            loop_run_once(loop, 5);
+        assert_int_equal(atomic_load(&s->open), kept);
+        http_client_destroy(client);
+        wait_for(atomic_load(&s->open) == 0);
+        server_stop(s);
+        client_open(NULL);
+    }
+}
+
 static unsigned calls_ended, calls_refused;
 
 static void on_counted(void *data, const http_response_t *response)
@@ -1373,6 +1414,31 @@ static void append_after_co(void *arg)
     buffer_dispose(&run->out.body);
 }
 
+static void stream_in_co(void *arg)
+{
+    run_t *run = arg;
+    stream_t stream = {0};
+    run->request.on_head = on_stream_head;
+    run->request.on_data = on_stream_data;
+    run->request.stream_data = &stream;
+    http_call_co(client, &run->request, &run->out);
+    assert_int_equal(run->out.outcome, HTTP_DONE);
+    assert_int_equal(stream.bytes, 10);
+    assert_string_equal(stream.x_one, "1");
+    assert_string_equal(http_response_header(&run->out, "x-one"), "1");
+    buffer_dispose(&run->out.body);
+}
+
+static void a_stream_in_a_coroutine(void **state)
+{
+    (void)state;
+    server_t *s = serve(answer_all, "HTTP/1.1 200 OK\r\nX-One: 1\r\nContent-Length: 10\r\n\r\nxxxxxxxxxx");
+    run_t run = {.request = get(s, "/")};
+    co_start(loop, stream_in_co, &run, on_run_end);
+    wait_for(run.ended);
+    server_stop(s);
+}
+
 static void the_body_after_a_coroutine_call_is_a_buffer(void **state)
 {
     (void)state;
@@ -1474,6 +1540,7 @@ int main(void)
         CASE(nothing_is_sent_twice),
         CASE(uploads_that_fail),
         CASE(two_at_once),
+        CASE(idle_connections_are_bounded),
         CASE(calls_in_flight_are_bounded),
         CASE(cancel_before_anything_happened),
         CASE(cancel_after_the_request_went_out),
@@ -1489,6 +1556,7 @@ int main(void)
         CASE(descriptors_are_given_back),
         CASE(no_descriptor_left),
         CASE(a_call_in_a_coroutine),
+        CASE(a_stream_in_a_coroutine),
         CASE(the_body_after_a_coroutine_call_is_a_buffer),
         CASE(cancel_a_coroutine_in_a_call),
         CASE(a_canceled_coroutine_sends_nothing_but_clean_up),
