@@ -227,6 +227,29 @@ static void an_overlap_never_prolongs_a_token(void **state)
     callers_unref(callers);
 }
 
+/* A token that would begin only after the overlap has no time to be valid in, and must not stand in the way. */
+static void a_token_of_later_gives_way(void **state)
+{
+    static const char text[] = "{\"clients\":[{\"id\":\"a\",\"tokens\":[{\"token_sha256\":\""
+                               "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad\",\"not_before\":"
+                               "\"2026-12-01T21:00:01Z\"}]}]}";
+    problems_t problems = {NULL, 0};
+    callers_t *callers = callers_parse(text, strlen(text), false, &problems), *now;
+
+    (void)state;
+    assert_non_null(callers);
+    now = callers_edit_rotate(callers, "a", hash_of("second"), NOW, HOUR, &problems);
+    assert_non_null(now);
+    assert_int_equal(callers_at(now, 0)->token_count, 1);
+    assert_non_null(callers_find(now, hash_of("second"), NOW));
+    callers_unref(now);
+    now = callers_edit_rotate(callers, "a", hash_of("second"), NOW, HOUR + 1000, &problems);
+    assert_non_null(now);
+    assert_int_equal(callers_at(now, 0)->token_count, 2);
+    callers_unref(now);
+    callers_unref(callers);
+}
+
 static void a_caller_is_revoked(void **state)
 {
     callers_t *callers = two(), *one, *none;
@@ -639,6 +662,7 @@ int main(void)
         cmocka_unit_test(a_rotation_may_overlap),
         cmocka_unit_test(limits_of_an_overlap),
         cmocka_unit_test(an_overlap_never_prolongs_a_token),
+        cmocka_unit_test(a_token_of_later_gives_way),
         cmocka_unit_test(a_caller_is_revoked),
         cmocka_unit_test(lists_are_sorted_and_show_no_hash),
         cmocka_unit_test(an_edited_set_reads_back),

@@ -1,0 +1,37 @@
+/* What does not stop the start but must be said. */
+#include "config/options.h"
+
+#include <inttypes.h>
+
+#include "config/provider.h"
+
+static bool is_public(option_id_t id)
+{
+    char host[256];
+    uint16_t port;
+
+    return address_parse(option_str(id), host, &port) && !address_is_loopback(host);
+}
+
+void options_warnings(problems_t *warnings)
+{
+    const provider_t *enabled[PROVIDERS_MAX];
+    size_t count = providers_enabled(enabled);
+
+    if (option_is_set(OPT_PLIMSOLL_CLIENTS_FILE) && option_is_set(OPT_PLIMSOLL_TOKEN))
+        problems_add(warnings, "PLIMSOLL_TOKEN is ignored, as PLIMSOLL_CLIENTS_FILE is set");
+    if (options_callers_mode() == CALLERS_OPEN)
+        problems_add(warnings, "everybody who can connect may run code: no token is asked for");
+    if (options_max_concurrent() < option_int(OPT_SANDBOX_MAX_CONCURRENT))
+        problems_add(warnings,
+                     "SANDBOX_MAX_CONCURRENT is lowered from %" PRId64 " to %" PRIu32 ", as more does not fit into "
+                     "SANDBOX_TOTAL_MEMORY_MB",
+                     option_int(OPT_SANDBOX_MAX_CONCURRENT), options_max_concurrent());
+    if (is_public(OPT_PLIMSOLL_METRICS_ADDR))
+        problems_add(warnings,
+                     "PLIMSOLL_METRICS_ADDR is not a loopback address, and metrics are served without authentication");
+    for (size_t i = 0; i < count; i++)
+        if (enabled[i]->memory_max_mb > 0 && option_int(OPT_SANDBOX_MEMORY_MB) > enabled[i]->memory_max_mb)
+            problems_add(warnings, "SANDBOX_MEMORY_MB is %" PRId64 ", of which the backend %s can use %u",
+                         option_int(OPT_SANDBOX_MEMORY_MB), enabled[i]->name, enabled[i]->memory_max_mb);
+}
