@@ -1,5 +1,6 @@
 /*
- * A growable byte buffer with a hard limit. Every append reports whether it fit; a buffer that refused an append is unchanged.
+ * A growable byte buffer with a hard limit. Every append reports whether it fit; a buffer that refused an append is
+ * unchanged.
  */
 #ifndef CORE_BUFFER_H
 #define CORE_BUFFER_H
@@ -25,7 +26,8 @@ void buffer_clear(buffer_t *b);
 bool buffer_append(buffer_t *b, const void *data, size_t len);
 bool buffer_append_str(buffer_t *b, const char *s);
 bool buffer_printf(buffer_t *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Room for at least `len` more bytes: the place to write them, or NULL when past the limit. Follow with buffer_commit. */
+/* Room for at least `len` more bytes: the place to write them, or NULL when past the limit. Follow with buffer_commit.
+ */
 uint8_t *buffer_reserve(buffer_t *b, size_t len);
 void buffer_commit(buffer_t *b, size_t len);
 /* Drops the first `len` bytes (all of them when fewer). */

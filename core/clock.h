@@ -1,4 +1,5 @@
-/* The one place time is read. Durations, deadlines and leases use the monotonic clock; wall time is for records only. */
+/* The one place time is read. Durations, deadlines and leases use the monotonic clock; wall time is for records only.
+ */
 #ifndef CORE_CLOCK_H
 #define CORE_CLOCK_H
 

@@ -1,7 +1,7 @@
 /*
- * One JSON object a line on stderr (or `key=value` text on request). A line is an event name and typed fields, so nothing is
- * ever formatted into prose and a secret has no way in: there is no field type for one. Caller-controlled strings are
- * escaped and cut at LOG_VALUE_MAX bytes. Thread-safe; one write(2) a line.
+ * One JSON object a line on stderr (or `key=value` text on request). A line is an event name and typed fields, so
+ * nothing is ever formatted into prose and a secret has no way in: there is no field type for one. Caller-controlled
+ * strings are escaped and cut at LOG_VALUE_MAX bytes. Thread-safe; one write(2) a line.
  */
 #ifndef CORE_LOG_H
 #define CORE_LOG_H

@@ -1,6 +1,7 @@
 /*
- * One event loop a thread, over libh2o's evloop. h2o's own timeouts follow the wall clock and come in fixed durations; the
- * timers here follow the monotonic clock and take any delay. Nothing here may be called from another thread except loop_post.
+ * One event loop a thread, over libh2o's evloop. h2o's own timeouts follow the wall clock and come in fixed durations;
+ * the timers here follow the monotonic clock and take any delay. Nothing here may be called from another thread except
+ * loop_post.
  */
 #ifndef CORE_LOOP_H
 #define CORE_LOOP_H
@@ -14,8 +15,8 @@ typedef struct loop loop_t;
 typedef struct loop_timer {
     void (*cb)(struct loop_timer *timer);
     void *data;
-    uint64_t _at;   /* monotonic ms */
-    size_t _index;  /* place in the heap plus one; 0 = not running */
+    uint64_t _at;  /* monotonic ms */
+    size_t _index; /* place in the heap plus one; 0 = not running */
     loop_t *_loop;
 } loop_timer_t;
 

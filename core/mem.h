@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-void *mem_alloc(size_t size);             /* zeroed */
+void *mem_alloc(size_t size);                 /* zeroed */
 void *mem_alloc_array(size_t n, size_t size); /* zeroed; aborts on n*size overflow */
 void *mem_realloc(void *p, size_t size);
 char *mem_strdup(const char *s);

@@ -61,7 +61,8 @@ watch_t *watch_create(loop_t *loop, int fd, watch_cb cb, void *data)
     int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     if (copy < 0)
         return NULL;
-    /* The duplicate shares its file status flags with the original, and h2o makes it non-blocking: so must the original be. */
+    /* The duplicate shares its file status flags with the original, and h2o makes it non-blocking: so must the original
+     * be. */
     watch_t *w = mem_alloc(sizeof(*w));
     w->magic = WATCH_MAGIC;
     w->loop = loop;

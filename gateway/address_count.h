@@ -1,5 +1,5 @@
-/* Connections per client address, for PLIMSOLL_MAX_CONNECTIONS_PER_ADDRESS. Thread-safe. An IPv6 client is counted by its /64, which one
- * customer usually has whole. */
+/* Connections per client address, for PLIMSOLL_MAX_CONNECTIONS_PER_ADDRESS. Thread-safe. An IPv6 client is counted by
+ * its /64, which one customer usually has whole. */
 #ifndef GATEWAY_ADDRESS_COUNT_H
 #define GATEWAY_ADDRESS_COUNT_H
 

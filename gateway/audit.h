@@ -1,4 +1,5 @@
-/* The audit line of a dispatched run (spec callers-and-limits 6): metadata only, never code, arguments, output or tokens. */
+/* The audit line of a dispatched run (spec callers-and-limits 6): metadata only, never code, arguments, output or
+ * tokens. */
 #ifndef GATEWAY_AUDIT_H
 #define GATEWAY_AUDIT_H
 

@@ -33,7 +33,8 @@ static bool token_of(const head_field_t *field, const char **token, size_t *len)
     return *len > 0 && *len <= TOKEN_MAX;
 }
 
-/* Refused credentials are logged as a count at most every 30 s: neither token nor hash, and no line a request (spec 1.5). */
+/* Refused credentials are logged as a count at most every 30 s: neither token nor hash, and no line a request
+ * (spec 1.5). */
 static void note_refused(lane_t *lane)
 {
     metric_inc(METRIC_AUTH_REFUSED);

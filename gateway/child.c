@@ -78,7 +78,8 @@ bool child_start(child_t *child, loop_t *loop)
     if (child->after_start != NULL)
         child->after_start(child);
     if (pid < 0) {
-        log_event(LOG_ERROR, "a process could not be started", log_str("process", child->name), log_str("error", strerror(errno)));
+        log_event(LOG_ERROR, "a process could not be started", log_str("process", child->name),
+                  log_str("error", strerror(errno)));
         pause_then_restart(child, loop);
         return false;
     }

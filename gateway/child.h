@@ -1,4 +1,5 @@
-/* A process the parent keeps alive: started, watched for its end, started again after a pause that grows while it keeps dying. */
+/* A process the parent keeps alive: started, watched for its end, started again after a pause that grows while it keeps
+ * dying. */
 #ifndef GATEWAY_CHILD_H
 #define GATEWAY_CHILD_H
 
@@ -22,9 +23,9 @@ typedef struct child {
     char *const *env;
     int fds[CHILD_FDS_MAX]; /* become descriptors 3, 4, ... there */
     int fd_count;
-    bool quiet;          /* stdout and stderr to /dev/null */
-    int uid, gid;        /* taken before the exec when >= 0 and this process is root */
-    pid_t pid;           /* 0 = not running */
+    bool quiet;   /* stdout and stderr to /dev/null */
+    int uid, gid; /* taken before the exec when >= 0 and this process is root */
+    pid_t pid;    /* 0 = not running */
     uint64_t started_ms;
     uint32_t pause_ms;
     unsigned deaths;

@@ -26,12 +26,14 @@ static bool inflate_body(lane_t *lane, intake_t *in, const char *body, size_t le
     for (;;) {
         size_t room = out->limit - out->len < INFLATE_STEP ? out->limit - out->len : INFLATE_STEP;
         if (room == 0) {
-            refusal_set_http(refusal, 0, CODE_RESOURCE_EXHAUSTED, "the decompressed message is larger than %d bytes", BODY_MAX);
+            refusal_set_http(refusal, 0, CODE_RESOURCE_EXHAUSTED, "the decompressed message is larger than %d bytes",
+                             BODY_MAX);
             break;
         }
         if (out->len + room > in->reserved && !intake_reserve(lane, in, INFLATE_STEP)) {
-            refusal_set_early(refusal, CODE_RESOURCE_EXHAUSTED, MARK_CAPACITY,
-                              "the gateway holds as many request bytes as PLIMSOLL_BUFFER_MB allows; try again in a moment");
+            refusal_set_early(
+                refusal, CODE_RESOURCE_EXHAUSTED, MARK_CAPACITY,
+                "the gateway holds as many request bytes as PLIMSOLL_BUFFER_MB allows; try again in a moment");
             refusal->retry_after_ms = 1000;
             break;
         }
@@ -56,7 +58,8 @@ static bool inflate_body(lane_t *lane, intake_t *in, const char *body, size_t le
     return fine;
 }
 
-static ProtobufCMessage *decode_proto(const ProtobufCMessageDescriptor *d, const char *body, size_t len, refusal_t *refusal)
+static ProtobufCMessage *decode_proto(const ProtobufCMessageDescriptor *d, const char *body, size_t len,
+                                      refusal_t *refusal)
 {
     char error[PROTOWIRE_ERROR_MAX];
     ProtobufCMessage *m = protowire_parse(d, body, len, error);
@@ -65,7 +68,8 @@ static ProtobufCMessage *decode_proto(const ProtobufCMessageDescriptor *d, const
     return m;
 }
 
-static ProtobufCMessage *decode_json(const ProtobufCMessageDescriptor *d, const char *body, size_t len, refusal_t *refusal)
+static ProtobufCMessage *decode_json(const ProtobufCMessageDescriptor *d, const char *body, size_t len,
+                                     refusal_t *refusal)
 {
     char error[PROTOJSON_ERROR_MAX];
     ProtobufCMessage *m = protojson_parse(d, body, len, error);
@@ -74,8 +78,8 @@ static ProtobufCMessage *decode_json(const ProtobufCMessageDescriptor *d, const 
     return m;
 }
 
-ProtobufCMessage *connect_decode(lane_t *lane, intake_t *in, const ProtobufCMessageDescriptor *descriptor, const char *body,
-                                 size_t len, refusal_t *refusal)
+ProtobufCMessage *connect_decode(lane_t *lane, intake_t *in, const ProtobufCMessageDescriptor *descriptor,
+                                 const char *body, size_t len, refusal_t *refusal)
 {
     buffer_t inflated;
     ProtobufCMessage *m = NULL;
@@ -87,7 +91,8 @@ ProtobufCMessage *connect_decode(lane_t *lane, intake_t *in, const ProtobufCMess
         body = (const char *)inflated.base;
         len = inflated.len;
     }
-    m = in->codec == CODEC_PROTO ? decode_proto(descriptor, body, len, refusal) : decode_json(descriptor, body, len, refusal);
+    m = in->codec == CODEC_PROTO ? decode_proto(descriptor, body, len, refusal)
+                                 : decode_json(descriptor, body, len, refusal);
 Exit:
     buffer_dispose(&inflated);
     return m;

@@ -8,9 +8,10 @@
 #include "gateway/intake.h"
 #include "gateway/refusal.h"
 
-/* The message (freed with protobuf_c_message_free_unpacked(m, NULL)), or NULL with *refusal. `body` may be NULL when len is 0. */
-ProtobufCMessage *connect_decode(lane_t *lane, intake_t *in, const ProtobufCMessageDescriptor *descriptor, const char *body,
-                                 size_t len, refusal_t *refusal);
+/* The message (freed with protobuf_c_message_free_unpacked(m, NULL)), or NULL with *refusal. `body` may be NULL when
+ * len is 0. */
+ProtobufCMessage *connect_decode(lane_t *lane, intake_t *in, const ProtobufCMessageDescriptor *descriptor,
+                                 const char *body, size_t len, refusal_t *refusal);
 /* Appends the message in the codec; false when it would not fit the buffer. */
 bool connect_encode(codec_t codec, const ProtobufCMessage *message, buffer_t *out);
 const char *connect_media_type(codec_t codec);

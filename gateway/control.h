@@ -1,4 +1,5 @@
-/* How the parent and its roles find and address each other: frame types of control.proto, inherited descriptors, socket paths. */
+/* How the parent and its roles find and address each other: frame types of control.proto, inherited descriptors, socket
+ * paths. */
 #ifndef GATEWAY_CONTROL_H
 #define GATEWAY_CONTROL_H
 

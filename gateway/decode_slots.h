@@ -1,6 +1,7 @@
 /*
- * Who is being read and decoded right now: a fixed number of slots in all, of which one caller holds at most half (at least one), so one
- * caller's slow bodies cannot keep the others out (spec 4.2 step 5). Thread-safe; never waits for anything but its own short lock.
+ * Who is being read and decoded right now: a fixed number of slots in all, of which one caller holds at most half (at
+ * least one), so one caller's slow bodies cannot keep the others out (spec 4.2 step 5). Thread-safe; never waits for
+ * anything but its own short lock.
  */
 #ifndef GATEWAY_DECODE_SLOTS_H
 #define GATEWAY_DECODE_SLOTS_H

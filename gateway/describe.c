@@ -16,7 +16,8 @@
 
 enum { DESCRIBE_MAX = 64 * 1024 };
 
-/* One rendered answer for each backend and codec; good while the announcement and the tier by age are what they were. */
+/* One rendered answer for each backend and codec; good while the announcement and the tier by age are what they were.
+ */
 typedef struct {
     bool valid;
     uint64_t version;
@@ -142,9 +143,9 @@ static void add_kind(json_t *kinds, const char *name, const Plimsoll__Backend__K
     for (size_t i = 0; i < kind->n_languages; i++)
         json_array_append_new(languages, json_string(kind->languages[i]));
     json_object_set_new(kinds, name,
-                        json_pack("{s:i,s:i,s:s,s:s,s:o}", "max_timeout_ms", (int)kind->max_timeout_ms, "default_timeout_ms",
-                                  (int)kind->default_timeout_ms, "environment", kind->environment, "software_identity",
-                                  kind->software_identity, "languages", languages));
+                        json_pack("{s:i,s:i,s:s,s:s,s:o}", "max_timeout_ms", (int)kind->max_timeout_ms,
+                                  "default_timeout_ms", (int)kind->default_timeout_ms, "environment", kind->environment,
+                                  "software_identity", kind->software_identity, "languages", languages));
 }
 
 static json_t *backend_json(lane_t *lane, size_t i)
@@ -175,9 +176,10 @@ void backends_answer(h2o_req_t *req, gate_t *gate)
     json_t *list = json_array();
     for (size_t i = 0; i < lane->front->backend_count; i++)
         json_array_append_new(list, backend_json(lane, i));
-    json_t *all = json_pack("{s:o,s:s}", "backends", list, "note",
-                            "in the operator's order of preference; a tier is evidence of configuration and startup tests, "
-                            "not attestation");
+    json_t *all =
+        json_pack("{s:o,s:s}", "backends", list, "note",
+                  "in the operator's order of preference; a tier is evidence of configuration and startup tests, "
+                  "not attestation");
     char *text = json_dumps(all, JSON_COMPACT);
     json_decref(all);
     if (text == NULL)

@@ -1,7 +1,7 @@
 /*
- * Requests with one ID, in this process: the first leads, the same ones that come while it is under way follow it and get its outcome, a
- * different one under the same ID is a conflict. Across processes the claim in Redis does the same; this table spares it the crowd.
- * Thread-safe; outcomes are handed to each follower on its own loop.
+ * Requests with one ID, in this process: the first leads, the same ones that come while it is under way follow it and
+ * get its outcome, a different one under the same ID is a conflict. Across processes the claim in Redis does the same;
+ * this table spares it the crowd. Thread-safe; outcomes are handed to each follower on its own loop.
  */
 #ifndef GATEWAY_FLIGHT_H
 #define GATEWAY_FLIGHT_H
@@ -17,11 +17,11 @@
 /* How a run ended, shared by all who wait for it. Immutable once made. */
 typedef struct {
     _Atomic uint32_t refs;
-    bool answered;      /* response is valid, else refusal */
-    bool stored;        /* the answer came from the record store, not from a run made now */
-    uint8_t *response;  /* packed plimsoll.v1.RunResponse with its record */
+    bool answered;     /* response is valid, else refusal */
+    bool stored;       /* the answer came from the record store, not from a run made now */
+    uint8_t *response; /* packed plimsoll.v1.RunResponse with its record */
     size_t response_len;
-    char run_id[33];    /* "" when nothing was ever dispatched */
+    char run_id[33]; /* "" when nothing was ever dispatched */
     char backend[33];
     refusal_t refusal;
 } outcome_t;

@@ -29,7 +29,7 @@
 
 enum {
     ACCEPTS_PER_TICK = 64,
-    RESUME_MS = 20,        /* a lane at the connection cap looks again this often */
+    RESUME_MS = 20, /* a lane at the connection cap looks again this often */
     DRAIN_LOOK_MS = 50,
     CALLERS_WAIT_MS = 10 * 1000,
 };
@@ -179,10 +179,12 @@ static void on_store_state(void *data, bool up, const char *reason)
     front_t *front = lane->front;
     if (up != lane->store_up) {
         lane->store_up = up;
-        uint32_t lanes = up ? atomic_fetch_add(&front->lanes_with_store, 1) + 1 : atomic_fetch_sub(&front->lanes_with_store, 1) - 1;
+        uint32_t lanes =
+            up ? atomic_fetch_add(&front->lanes_with_store, 1) + 1 : atomic_fetch_sub(&front->lanes_with_store, 1) - 1;
         metric_set(METRIC_STORE_UP, lanes == front->lane_count);
         if (lane->index == 0)
-            log_event(up ? LOG_INFO : LOG_ERROR, up ? "record store up" : "record store away", log_str("reason", reason));
+            log_event(up ? LOG_INFO : LOG_ERROR, up ? "record store up" : "record store away",
+                      log_str("reason", reason));
     }
     run_look_all(lane);
 }
@@ -238,7 +240,8 @@ static void lane_prepare(lane_t *lane)
     lane->hangup = hangup_create(lane);
     lane->store = store_create(lane->loop, &front->redis, &callbacks);
     for (size_t i = 0; i < front->backend_count; i++)
-        lane->links[i] = link_create(lane->loop, front->backend_names[i], front->backend_paths[i], on_link_change, lane);
+        lane->links[i] =
+            link_create(lane->loop, front->backend_names[i], front->backend_paths[i], on_link_change, lane);
 }
 
 static void lane_dispose(lane_t *lane)
@@ -318,7 +321,8 @@ static void on_callers(control_t *c, const uint8_t *body, size_t len)
     plimsoll__control__callers__free_unpacked(m, NULL);
     if (callers == NULL) {
         /* the parent checked it; this is a broken invariant, yet the old set is as good as it was */
-        log_event(LOG_ERROR, "callers not taken over", log_str("problem", problems.count != 0 ? problems.texts[0] : ""));
+        log_event(LOG_ERROR, "callers not taken over",
+                  log_str("problem", problems.count != 0 ? problems.texts[0] : ""));
         problems_dispose(&problems);
         return;
     }

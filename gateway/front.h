@@ -1,6 +1,6 @@
 /*
- * The front: one lane (an event loop on a thread of its own) per core. Lanes share nothing but what is in front_t, which is either
- * fixed after the start, atomic, or behind a lock of its own.
+ * The front: one lane (an event loop on a thread of its own) per core. Lanes share nothing but what is in front_t,
+ * which is either fixed after the start, atomic, or behind a lock of its own.
  */
 #ifndef GATEWAY_FRONT_H
 #define GATEWAY_FRONT_H
@@ -53,8 +53,8 @@ typedef struct front {
     /* shared and changing */
     pthread_mutex_t callers_lock;
     callers_t *callers;
-    _Atomic uint64_t buffered;  /* request bytes held */
-    _Atomic uint32_t running;   /* runs that hold a global slot */
+    _Atomic uint64_t buffered; /* request bytes held */
+    _Atomic uint32_t running;  /* runs that hold a global slot */
     _Atomic int64_t connections;
     _Atomic uint32_t lanes_with_store;
     _Atomic bool draining;

@@ -69,7 +69,8 @@ static void on_timer(loop_timer_t *timer)
         gate_close(gate, METRIC_CLOSE_READ_TIMEOUT);
         break;
     case GATE_HANDLING:
-        /* longer than any run: the answer would come too late for the peer, so the run is stopped as if it had hung up */
+        /* longer than any run: the answer would come too late for the peer, so the run is stopped as if it had hung up
+         */
         if (gate->on_hang_up != NULL && !gate->hung_up) {
             gate->hung_up = true;
             gate->on_hang_up(gate, gate->on_hang_up_data);
@@ -109,20 +110,22 @@ static void hand_over_request(gate_t *gate)
     char head[64];
     size_t whole = gate->head_bytes + gate->body_bytes;
     if (gate->sock->input->size > whole) {
-        /* a second request on the heels of the first would reach libh2o unchecked: it is left unread, and the close says so */
+        /* a second request on the heels of the first would reach libh2o unchecked: it is left unread, and the close
+         * says so */
         gate->keep = false;
         gate->close_reason = METRIC_CLOSE_PIPELINED;
         gate->sock->input->size = whole;
     }
     /* Anything libh2o wants to know: a method, a path, a length. What was asked for is in the intake. */
-    int len = gate->body_bytes != 0 ? snprintf(head, sizeof(head), "P / HTTP/1.1\r\nContent-Length:%zu\r\n\r\n", gate->body_bytes)
-                                    : snprintf(head, sizeof(head), "P / HTTP/1.%d\r\n\r\n", 1);
+    int len = gate->body_bytes != 0
+                  ? snprintf(head, sizeof(head), "P / HTTP/1.1\r\nContent-Length:%zu\r\n\r\n", gate->body_bytes)
+                  : snprintf(head, sizeof(head), "P / HTTP/1.%d\r\n\r\n", 1);
     replace_head(gate, head, (size_t)len);
     hand_over(gate);
 }
 
-/* The rest of the request is left unread: the connection ends after the answer, half-closed first, so that a reset for the unread
- * bytes cannot overtake the refusal (spec 1.1). */
+/* The rest of the request is left unread: the connection ends after the answer, half-closed first, so that a reset for
+ * the unread bytes cannot overtake the refusal (spec 1.1). */
 static void hand_over_refusal(gate_t *gate, bool unread)
 {
     static const char head[] = "P / HTTP/1.1\r\n\r\n";
@@ -251,8 +254,9 @@ static bool advance_chunked(gate_t *gate)
         if (!intake_reserve(gate->lane, &gate->intake, CHUNKED_RESERVE_STEP)) {
             metric_inc(METRIC_SHED_BUFFER);
             refusal_t *r = new_refusal(gate);
-            refusal_set_early(r, CODE_RESOURCE_EXHAUSTED, MARK_CAPACITY,
-                              "the gateway holds as many request bytes as PLIMSOLL_BUFFER_MB allows; try again in a moment");
+            refusal_set_early(
+                r, CODE_RESOURCE_EXHAUSTED, MARK_CAPACITY,
+                "the gateway holds as many request bytes as PLIMSOLL_BUFFER_MB allows; try again in a moment");
             r->retry_after_ms = 1000;
             intake_release(gate->lane, &gate->intake);
             hand_over_refusal(gate, true);
@@ -296,7 +300,8 @@ static void advance(gate_t *gate)
         gate->first = false;
     }
     if (gate->state == GATE_HEAD) {
-        head_result_t result = head_parse(gate->sock->input->bytes, gate->sock->input->size, &gate->scanned, &head, &why);
+        head_result_t result =
+            head_parse(gate->sock->input->bytes, gate->sock->input->size, &gate->scanned, &head, &why);
         if (result == HEAD_INCOMPLETE)
             return;
         if (result == HEAD_OK)
@@ -537,7 +542,8 @@ void gate_drain(lane_t *lane)
             gate_close(gate, METRIC_CLOSE_DRAIN);
 }
 
-/* --- peers that hang up: libh2o does not read while a request is handled, so a second epoll set asks for the hang-up alone --- */
+/* --- peers that hang up: libh2o does not read while a request is handled, so a second epoll set asks for the hang-up
+ * alone --- */
 
 struct hangup {
     int epfd;

@@ -1,8 +1,9 @@
 /*
- * The gate stands between a connection's bytes and libh2o: it reads each request's head and body itself, strictly and within time and
- * budget, and only then hands libh2o a head of its own making with the complete body, so libh2o's lenient parser never sees a
- * stranger's framing. A refused request is handed over as an empty one and answered with the refusal. The gate also owns the
- * connection's timers, watches for a peer that hangs up during a run, and closes without destroying an answer to an unread body.
+ * The gate stands between a connection's bytes and libh2o: it reads each request's head and body itself, strictly and
+ * within time and budget, and only then hands libh2o a head of its own making with the complete body, so libh2o's
+ * lenient parser never sees a stranger's framing. A refused request is handed over as an empty one and answered with
+ * the refusal. The gate also owns the connection's timers, watches for a peer that hangs up during a run, and closes
+ * without destroying an answer to an unread body.
  *
  * States: IDLE -> HEAD -> BODY -> HANDLING -> ANSWERING -> IDLE; gate_move is the only place that changes it.
  */
@@ -29,15 +30,15 @@ typedef struct gate {
     gate_state_t state;
     lane_t *lane;
     h2o_socket_t *sock;
-    h2o_socket_cb inner;      /* libh2o's read callback, which ours stands before */
-    bool metrics;             /* of the metrics listener */
-    bool counted;             /* in front->addresses */
-    bool keep;                /* the connection may serve another request */
+    h2o_socket_cb inner; /* libh2o's read callback, which ours stands before */
+    bool metrics;        /* of the metrics listener */
+    bool counted;        /* in front->addresses */
+    bool keep;           /* the connection may serve another request */
     bool writing_continue;
-    bool watched;             /* in the lane's hang-up set */
+    bool watched; /* in the lane's hang-up set */
     bool hung_up;
-    bool first;               /* no request served yet: the head's time runs from the accept */
-    int linger_fd;            /* duplicate that outlives libh2o's close; -1 */
+    bool first;    /* no request served yet: the head's time runs from the accept */
+    int linger_fd; /* duplicate that outlives libh2o's close; -1 */
     metric_t close_reason;
     address_key_t address_key;
     loop_timer_t timer;
@@ -47,7 +48,7 @@ typedef struct gate {
     bool is_chunked;
     chunked_t chunked;
     intake_t intake;
-    refusal_t *refusal;       /* the request is to be answered with this */
+    refusal_t *refusal; /* the request is to be answered with this */
     void (*on_hang_up)(struct gate *gate, void *data);
     void *on_hang_up_data;
     struct gate *next, *prev;
@@ -56,7 +57,8 @@ typedef struct gate {
 /* Takes an accepted socket. */
 void gate_accept(lane_t *lane, h2o_socket_t *sock, bool metrics);
 gate_t *gate_of(h2o_req_t *req);
-/* From here to gate_unwatch, a peer that closes (or half-closes: nobody who half-closes is waited for) is told to on_hang_up, once. */
+/* From here to gate_unwatch, a peer that closes (or half-closes: nobody who half-closes is waited for) is told to
+ * on_hang_up, once. */
 void gate_watch(gate_t *gate, void (*on_hang_up)(gate_t *gate, void *data), void *data);
 void gate_unwatch(gate_t *gate);
 /* The answer starts going out. */

@@ -224,8 +224,8 @@ static const char *judge_framing(head_t *h, const framing_t *f)
     return NULL;
 }
 
-/* The head's end, or 0 when it has not come. A lone LF ends nothing here; it is found and refused by the line parser as soon as the
- * head is whole, or when the limit is hit. */
+/* The head's end, or 0 when it has not come. A lone LF ends nothing here; it is found and refused by the line parser as
+ * soon as the head is whole, or when the limit is hit. */
 static size_t find_end(const char *bytes, size_t len, size_t *scanned)
 {
     size_t from = *scanned > 3 ? *scanned - 3 : 0;

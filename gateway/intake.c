@@ -65,7 +65,8 @@ void intake_identify(lane_t *lane, const head_t *head, const struct sockaddr *pe
     continue_trace(&head->traceparent, in->traceparent);
     /* a repeated X-Forwarded-For would have to be joined; nobody we trust sends one */
     bool one = head->forwarded_for.count == 1;
-    proxies_client(lane->front->proxies, peer, one ? head->forwarded_for.base : NULL, head->forwarded_for.len, in->address);
+    proxies_client(lane->front->proxies, peer, one ? head->forwarded_for.base : NULL, head->forwarded_for.len,
+                   in->address);
 }
 
 /* "application/json", optionally with charset=utf-8, or "application/proto". */
@@ -125,7 +126,8 @@ static bool judge_procedure_head(const head_t *head, intake_t *in, refusal_t *re
         refusal->accept_post = true;
         return false;
     }
-    if (head->connect_version.count != 0 && (head->connect_version.count != 1 || !head_text_is(&head->connect_version, "1"))) {
+    if (head->connect_version.count != 0 &&
+        (head->connect_version.count != 1 || !head_text_is(&head->connect_version, "1"))) {
         refusal_set_http(refusal, 0, CODE_INVALID_ARGUMENT, "Connect-Protocol-Version must be 1");
         return false;
     }
@@ -198,8 +200,9 @@ static bool make_room(lane_t *lane, const head_t *head, intake_t *in, refusal_t 
     }
     if (!intake_reserve(lane, in, head->has_length ? head->length : head->chunked ? CHUNKED_RESERVE_STEP : 0)) {
         metric_inc(METRIC_SHED_BUFFER);
-        refusal_set_early(refusal, CODE_RESOURCE_EXHAUSTED, MARK_CAPACITY,
-                          "the gateway holds as many request bytes as PLIMSOLL_BUFFER_MB allows; try again in a moment");
+        refusal_set_early(
+            refusal, CODE_RESOURCE_EXHAUSTED, MARK_CAPACITY,
+            "the gateway holds as many request bytes as PLIMSOLL_BUFFER_MB allows; try again in a moment");
         refusal->retry_after_ms = 1000;
         return false;
     }

@@ -1,6 +1,7 @@
 /*
- * What is decided on a request's head, before a byte of its body is wanted: route, caller, declared length, decode slot and budget,
- * method and media type, in the order of spec 4.2. The result is kept with the connection until the answer is out.
+ * What is decided on a request's head, before a byte of its body is wanted: route, caller, declared length, decode slot
+ * and budget, method and media type, in the order of spec 4.2. The result is kept with the connection until the answer
+ * is out.
  */
 #ifndef GATEWAY_INTAKE_H
 #define GATEWAY_INTAKE_H
@@ -24,8 +25,8 @@ typedef struct intake {
     route_t route;
     codec_t codec;
     bool gzip;
-    bool head_only;                  /* HEAD: everything but the body */
-    bool has_request_id;             /* echo it */
+    bool head_only;      /* HEAD: everything but the body */
+    bool has_request_id; /* echo it */
     char request_id[REQUEST_ID_LEN + 1];
     char x_request_id[TRACE_TOKEN_MAX + 1]; /* taken over or minted */
     char traceparent[TRACEPARENT_LEN + 1];  /* ours: the caller's trace, a span of this request; "" without one */
@@ -36,14 +37,14 @@ typedef struct intake {
     const caller_t *caller;
     const char *caller_id; /* "static", "anon" or caller->id */
     decode_holder_t *slot;
-    uint64_t reserved;   /* bytes of the budget */
-    uint64_t began_us;   /* monotonic: the head was complete */
+    uint64_t reserved; /* bytes of the budget */
+    uint64_t began_us; /* monotonic: the head was complete */
     int64_t began_unix_ms;
     uint32_t auth_us;
 } intake_t;
 
-/* Fills `in` from a head that passed the strict check. false: *refusal says why; the body must not be read. `in` holds resources in
- * both cases: intake_release. */
+/* Fills `in` from a head that passed the strict check. false: *refusal says why; the body must not be read. `in` holds
+ * resources in both cases: intake_release. */
 bool intake_decide(lane_t *lane, const head_t *head, const struct sockaddr *peer, bool metrics_listener, intake_t *in,
                    refusal_t *refusal);
 /* The part that works on a head of any quality, so that even a refused one gets its echo. */

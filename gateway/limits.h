@@ -3,27 +3,27 @@
 #define GATEWAY_LIMITS_H
 
 enum {
-    HEAD_MAX = 32 * 1024,               /* bytes of a request's head, spec 1.1 */
-    HEAD_FIELDS_MAX = 128,              /* header fields; ordinary clients behind two proxies send about 30 */
-    METHOD_MAX = 32,                    /* bytes */
-    TARGET_MAX = 8 * 1024,              /* bytes of the request target */
-    BODY_MAX = 8 * 1024 * 1024,         /* bytes of a body, raw or after decompression, spec 1.6 */
-    CHUNK_LINE_MAX = 256,               /* bytes of one chunk-size or trailer line */
-    CHUNK_TRAILERS_MAX = 16,            /* trailer lines, all discarded */
-    CHUNKED_RESERVE_STEP = 64 * 1024,   /* an undeclared body takes budget in steps of this */
-    RESPONSE_MAX = 32 * 1024 * 1024,    /* the most a client accepts, spec 1.6 */
-    REQUEST_ID_LEN = 32,                /* lowercase hex digits */
-    TRACE_TOKEN_MAX = 128,              /* characters of an X-Request-ID that is taken over */
-    TIMEOUT_HEADER_DIGITS = 10,         /* Connect-Timeout-Ms */
-    CALLER_DECODE_SHARE = 2,            /* one caller holds at most 1/2 of the decode slots */
-    DECODE_SLOTS_PER_RUN = 2,           /* decode slots = 2 x SANDBOX_MAX_CONCURRENT */
-    LINGER_MS = 2000,                   /* after an answer to an unread body: time to let the peer read it ... */
-    LINGER_BYTES = 1024 * 1024,         /* ... and bytes discarded meanwhile */
+    HEAD_MAX = 32 * 1024,             /* bytes of a request's head, spec 1.1 */
+    HEAD_FIELDS_MAX = 128,            /* header fields; ordinary clients behind two proxies send about 30 */
+    METHOD_MAX = 32,                  /* bytes */
+    TARGET_MAX = 8 * 1024,            /* bytes of the request target */
+    BODY_MAX = 8 * 1024 * 1024,       /* bytes of a body, raw or after decompression, spec 1.6 */
+    CHUNK_LINE_MAX = 256,             /* bytes of one chunk-size or trailer line */
+    CHUNK_TRAILERS_MAX = 16,          /* trailer lines, all discarded */
+    CHUNKED_RESERVE_STEP = 64 * 1024, /* an undeclared body takes budget in steps of this */
+    RESPONSE_MAX = 32 * 1024 * 1024,  /* the most a client accepts, spec 1.6 */
+    REQUEST_ID_LEN = 32,              /* lowercase hex digits */
+    TRACE_TOKEN_MAX = 128,            /* characters of an X-Request-ID that is taken over */
+    TIMEOUT_HEADER_DIGITS = 10,       /* Connect-Timeout-Ms */
+    CALLER_DECODE_SHARE = 2,          /* one caller holds at most 1/2 of the decode slots */
+    DECODE_SLOTS_PER_RUN = 2,         /* decode slots = 2 x SANDBOX_MAX_CONCURRENT */
+    LINGER_MS = 2000,                 /* after an answer to an unread body: time to let the peer read it ... */
+    LINGER_BYTES = 1024 * 1024,       /* ... and bytes discarded meanwhile */
     LISTEN_BACKLOG = 1024,
-    METRICS_CONNECTIONS_MAX = 64,       /* spec section 5 */
+    METRICS_CONNECTIONS_MAX = 64, /* spec section 5 */
     METRICS_TIMEOUT_MS = 10 * 1000,
-    JOIN_LOOK_MS = 1000,                /* a joined run is looked up this often even without a message */
-    CANCEL_GRACE_MS = 5000,             /* after a cancel, the backend's answer is awaited this long */
+    JOIN_LOOK_MS = 1000,    /* a joined run is looked up this often even without a message */
+    CANCEL_GRACE_MS = 5000, /* after a cancel, the backend's answer is awaited this long */
     WALLS_MAX = 16,
 };
 

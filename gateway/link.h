@@ -1,6 +1,7 @@
 /*
- * One lane's connection to one backend role: what the role announces, and runs handed to it. Reconnects for ever; runs in flight on a
- * lost connection may have happened and end as LINK_LOST. The role's answers are bounded and checked before use.
+ * One lane's connection to one backend role: what the role announces, and runs handed to it. Reconnects for ever; runs
+ * in flight on a lost connection may have happened and end as LINK_LOST. The role's answers are bounded and checked
+ * before use.
  */
 #ifndef GATEWAY_LINK_H
 #define GATEWAY_LINK_H
@@ -44,8 +45,8 @@ uint64_t link_version(const link_t *link);
 tier_t link_tier(const link_t *link, uint64_t max_age_ms);
 /* Milliseconds since the proof; UINT64_MAX without one. */
 uint64_t link_evidence_age(const link_t *link);
-/* Hands a run over. 0: nothing was sent (not connected, or the role does not keep up). Otherwise exactly one callback, never before
- * the call returned. */
+/* Hands a run over. 0: nothing was sent (not connected, or the role does not keep up). Otherwise exactly one callback,
+ * never before the call returned. */
 uint64_t link_run(link_t *link, const Plimsoll__Backend__RunStart *start, link_cb cb, void *data);
 /* Asks the role to stop the run; the callback still comes. */
 void link_cancel(link_t *link, uint64_t call);

@@ -34,7 +34,8 @@ int listener_bind(const char *setting, const char *address, problems_t *problems
 {
     char host[256], service[8];
     uint16_t port;
-    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
+    struct addrinfo hints = {
+        .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
     struct addrinfo *list = NULL;
     int fd = -1;
     if (!address_parse(address, host, &port)) {

@@ -4,7 +4,8 @@
 
 #include "config/options.h"
 
-/* The listening descriptor, or -1 with a problem naming `setting`. An empty host listens on every address, v6 and v4. */
+/* The listening descriptor, or -1 with a problem naming `setting`. An empty host listens on every address, v6 and v4.
+ */
 int listener_bind(const char *setting, const char *address, problems_t *problems);
 
 #endif

@@ -14,7 +14,8 @@
 #include "config/version.h"
 
 #ifdef __SANITIZE_ADDRESS__
-/* libh2o keeps recycled buffers in thread-local storage and its context's message queue, and gives up neither at a thread's end. */
+/* libh2o keeps recycled buffers in thread-local storage and its context's message queue, and gives up neither at a
+ * thread's end. */
 const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void)
 {

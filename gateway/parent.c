@@ -35,7 +35,7 @@
 
 enum {
     REDIS_START_MS = 15 * 1000,
-    PROOF_MS = 120 * 1000,    /* spec callers-and-limits 7.1 */
+    PROOF_MS = 120 * 1000, /* spec callers-and-limits 7.1 */
     SERVING_MS = 20 * 1000,
     END_MARGIN_MS = 10 * 1000, /* after the drain, roles and Redis get this long to end by themselves */
 };
@@ -89,7 +89,8 @@ static const char *state_name(int state)
 
 static void print_problems(const problems_t *p)
 {
-    fprintf(stderr, "plimsolld: %zu problem%s in the configuration; nothing was started:\n", p->count, p->count == 1 ? "" : "s");
+    fprintf(stderr, "plimsolld: %zu problem%s in the configuration; nothing was started:\n", p->count,
+            p->count == 1 ? "" : "s");
     for (size_t i = 0; i < p->count; i++)
         fprintf(stderr, "  - %s\n", p->texts[i]);
     fprintf(stderr, "plimsolld -h explains every setting.\n");
@@ -222,7 +223,8 @@ static bool bind_listeners(void)
         if (b->listen_fd < 0)
             problems_add(&problems, "PLIMSOLL_STATE_DIR: cannot listen on %s (%s)", b->path, strerror(errno));
         else if (geteuid() == 0 && chown(b->path, (uid_t)parent.uid, (gid_t)parent.gid) != 0)
-            problems_add(&problems, "PLIMSOLL_STATE_DIR: %s cannot be given to PLIMSOLL_USER (%s)", b->path, strerror(errno));
+            problems_add(&problems, "PLIMSOLL_STATE_DIR: %s cannot be given to PLIMSOLL_USER (%s)", b->path,
+                         strerror(errno));
     }
     bool fine = problems.count == 0;
     for (size_t i = 0; i < problems.count; i++)
@@ -330,7 +332,8 @@ static void reload_callers(void)
         send_callers();
     } else {
         for (size_t i = 0; i < problems.count; i++)
-            log_event(LOG_ERROR, "callers file not taken over, the old set stays", log_str("problem", problems.texts[i]));
+            log_event(LOG_ERROR, "callers file not taken over, the old set stays",
+                      log_str("problem", problems.texts[i]));
     }
     problems_dispose(&problems);
 }
@@ -419,8 +422,8 @@ static void prepare_children(void)
     parent.has_redis = !option_is_set(OPT_PLIMSOLL_REDIS_URL);
     if (parent.has_redis) {
         char url[4400], *path = control_redis_path();
-        private_redis_prepare(&parent.redis, option_str(OPT_PLIMSOLL_REDIS_SERVER), option_str(OPT_PLIMSOLL_STATE_DIR), parent.uid,
-                              parent.gid);
+        private_redis_prepare(&parent.redis, option_str(OPT_PLIMSOLL_REDIS_SERVER), option_str(OPT_PLIMSOLL_STATE_DIR),
+                              parent.uid, parent.gid);
         child_init(&parent.redis, parent.loop);
         snprintf(url, sizeof(url), "redis+unix://%s", path);
         options_set(OPT_PLIMSOLL_REDIS_URL, url);
@@ -434,13 +437,26 @@ static void prepare_children(void)
         b->argv[0] = b->argv0;
         b->ours = b->listen_fd = -1;
         b->last_state = -1;
-        b->child = (child_t){.name = names[i], .program = parent.self, .argv = b->argv, .env = options_environ(ROLE_BACKEND),
-                             .fd_count = 2, .uid = -1, .before_start = before_backend, .after_start = after_backend, .data = b};
+        b->child = (child_t){.name = names[i],
+                             .program = parent.self,
+                             .argv = b->argv,
+                             .env = options_environ(ROLE_BACKEND),
+                             .fd_count = 2,
+                             .uid = -1,
+                             .before_start = before_backend,
+                             .after_start = after_backend,
+                             .data = b};
         child_init(&b->child, parent.loop);
     }
     parent.front_argv[0] = (char *)ROLE_ARGV_FRONT;
-    parent.front = (child_t){.name = "front", .program = parent.self, .argv = parent.front_argv, .env = options_environ(ROLE_FRONT),
-                             .fd_count = 3, .uid = -1, .before_start = before_front, .after_start = after_front};
+    parent.front = (child_t){.name = "front",
+                             .program = parent.self,
+                             .argv = parent.front_argv,
+                             .env = options_environ(ROLE_FRONT),
+                             .fd_count = 3,
+                             .uid = -1,
+                             .before_start = before_front,
+                             .after_start = after_front};
     child_init(&parent.front, parent.loop);
 }
 
@@ -530,14 +546,16 @@ static bool start_redis(void)
     redis_address_t address;
     if (!parent.has_redis)
         return true; /* an operator's Redis may come later; /readyz says so meanwhile */
-    if (!child_start(&parent.redis, parent.loop) || redis_address_parse(option_str(OPT_PLIMSOLL_REDIS_URL), &address) != NULL)
+    if (!child_start(&parent.redis, parent.loop) ||
+        redis_address_parse(option_str(OPT_PLIMSOLL_REDIS_URL), &address) != NULL)
         return false;
     redis_t *probe = redis_create(parent.loop, &address, on_redis_state, NULL);
     bool up = wait_until(redis_is_up_now, REDIS_START_MS);
     redis_destroy(probe);
     redis_address_dispose(&address);
     if (!up && parent.phase == PHASE_STARTING)
-        log_event(LOG_ERROR, "the private Redis did not start; its own log says why", log_str("program", option_str(OPT_PLIMSOLL_REDIS_SERVER)),
+        log_event(LOG_ERROR, "the private Redis did not start; its own log says why",
+                  log_str("program", option_str(OPT_PLIMSOLL_REDIS_SERVER)),
                   log_str("log", "STATE_DIR/redis/redis.log"));
     return up;
 }
@@ -560,7 +578,8 @@ static bool backends_are_decided(void)
     return true;
 }
 
-/* Proof first: nothing is served behind a wall that has not been tried. One proven wall is enough to serve; the others go on trying. */
+/* Proof first: nothing is served behind a wall that has not been tried. One proven wall is enough to serve; the others
+ * go on trying. */
 static bool start_backends(void)
 {
     for (size_t i = 0; i < parent.backend_count; i++) {
@@ -580,8 +599,9 @@ static bool start_backends(void)
     for (size_t i = 0; floor != NULL && i < parent.backend_count; i++) {
         tier_t tier = link_tier(parent.backends[i].link, UINT64_MAX - 1);
         if (link_is_ready(parent.backends[i].link) && !tier_meets(tier, tier_parse(floor))) {
-            log_event(LOG_ERROR, "a backend is below SANDBOX_MIN_ISOLATION", log_str("backend", parent.backends[i].child.name),
-                      log_str("isolation", tier_name(tier)), log_str("floor", floor));
+            log_event(LOG_ERROR, "a backend is below SANDBOX_MIN_ISOLATION",
+                      log_str("backend", parent.backends[i].child.name), log_str("isolation", tier_name(tier)),
+                      log_str("floor", floor));
             return false;
         }
     }
@@ -607,7 +627,8 @@ static bool start_front(void)
               log_str("metrics_addr", metrics), log_bool("auth", options_callers_mode() != CALLERS_OPEN),
               log_bool("tls", option_is_set(OPT_PLIMSOLL_TLS_CERT)), log_uint("backends", parent.backend_count),
               log_str("provider", parent.backends[0].child.name), log_str("isolation", parent.backends[0].last_tier),
-              log_uint("max_concurrent", options_max_concurrent()), log_uint("per_caller", options_per_caller_concurrent()),
+              log_uint("max_concurrent", options_max_concurrent()),
+              log_uint("per_caller", options_per_caller_concurrent()),
               log_int("rate_per_min", option_int(OPT_SANDBOX_RATE_PER_MIN)), log_uint("burst", options_rate_burst()),
               log_int("memory_mb", option_int(OPT_SANDBOX_MEMORY_MB)),
               log_str("redis", parent.has_redis ? "private" : "configured"));

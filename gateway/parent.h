@@ -1,6 +1,6 @@
 /*
- * The parent: reads the configuration, settles every local check, binds the listeners, starts the roles and the private Redis, keeps
- * them alive, hands the front its callers, and ends them in order. It parses nothing a stranger sent.
+ * The parent: reads the configuration, settles every local check, binds the listeners, starts the roles and the private
+ * Redis, keeps them alive, hands the front its callers, and ends them in order. It parses nothing a stranger sent.
  */
 #ifndef GATEWAY_PARENT_H
 #define GATEWAY_PARENT_H

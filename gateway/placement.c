@@ -6,8 +6,8 @@
 #include "gateway/metrics.h"
 #include "records/digest.h"
 
-/* How far a backend came; the later, the closer it was to taking the run. NOT_READY stands above the rest because it alone passes with
- * time. */
+/* How far a backend came; the later, the closer it was to taking the run. NOT_READY stands above the rest because it
+ * alone passes with time. */
 typedef enum { STOP_ISOLATION, STOP_ENVIRONMENT, STOP_UNSUPPORTED, STOP_NOT_READY, STOP_NOWHERE } stop_t;
 
 const char *placement_kind_name(const Plimsoll__V1__RunRequest *request)
@@ -24,7 +24,8 @@ const char *placement_kind_name(const Plimsoll__V1__RunRequest *request)
     }
 }
 
-const Plimsoll__Backend__Kind *placement_kind(const Plimsoll__Backend__Announce *a, const Plimsoll__V1__RunRequest *request)
+const Plimsoll__Backend__Kind *placement_kind(const Plimsoll__Backend__Announce *a,
+                                              const Plimsoll__V1__RunRequest *request)
 {
     switch (request->payload_case) {
     case PLIMSOLL__V1__RUN_REQUEST__PAYLOAD_JAVASCRIPT:
@@ -81,7 +82,9 @@ static uint32_t effective_timeout(const Plimsoll__Backend__Kind *kind, uint32_t 
 static void refuse(stop_t stop, const lane_t *lane, const run_terms_t *terms, const char *kind, const char *pinned,
                    refusal_t *refusal)
 {
-    const char *who = pinned != NULL ? pinned : lane->front->backend_count == 1 ? lane->front->backend_names[0] : "any backend";
+    const char *who = pinned != NULL                    ? pinned
+                      : lane->front->backend_count == 1 ? lane->front->backend_names[0]
+                                                        : "any backend";
     switch (stop) {
     case STOP_ISOLATION:
         refusal_set(refusal, CODE_FAILED_PRECONDITION, MARK_ISOLATION,
@@ -92,18 +95,20 @@ static void refuse(stop_t stop, const lane_t *lane, const run_terms_t *terms, co
                     "software_rule is not met by the software of %s: nothing ran", who);
         break;
     case STOP_UNSUPPORTED:
-        refusal_set(refusal, CODE_UNIMPLEMENTED, MARK_UNSUPPORTED, "%s runs are not supported by %s: nothing ran", kind, who);
+        refusal_set(refusal, CODE_UNIMPLEMENTED, MARK_UNSUPPORTED, "%s runs are not supported by %s: nothing ran", kind,
+                    who);
         break;
     default:
         metric_inc(METRIC_SHED_BACKENDS);
-        refusal_set(refusal, CODE_UNAVAILABLE, MARK_CAPACITY, "no backend is ready for this run now; try again in a moment");
+        refusal_set(refusal, CODE_UNAVAILABLE, MARK_CAPACITY,
+                    "no backend is ready for this run now; try again in a moment");
         refusal->retry_after_ms = 1000;
         break;
     }
 }
 
-bool placement_choose(lane_t *lane, const Plimsoll__V1__RunRequest *request, const run_terms_t *terms, const char *pinned,
-                      placement_t *out, refusal_t *refusal)
+bool placement_choose(lane_t *lane, const Plimsoll__V1__RunRequest *request, const run_terms_t *terms,
+                      const char *pinned, placement_t *out, refusal_t *refusal)
 {
     stop_t furthest = STOP_ISOLATION;
     out->count = 0;

@@ -1,5 +1,5 @@
-/* The embedded record store: a redis-server of our own behind a Unix socket in the state directory, every write on disk before its
- * answer, so a claim that was answered survives a kill of any process. */
+/* The embedded record store: a redis-server of our own behind a Unix socket in the state directory, every write on disk
+ * before its answer, so a claim that was answered survives a kill of any process. */
 #ifndef GATEWAY_PRIVATE_REDIS_H
 #define GATEWAY_PRIVATE_REDIS_H
 

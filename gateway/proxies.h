@@ -1,4 +1,5 @@
-/* The proxies whose forwarded client addresses are believed (PLIMSOLL_TRUSTED_PROXIES): addresses and CIDR networks, v4 and v6. */
+/* The proxies whose forwarded client addresses are believed (PLIMSOLL_TRUSTED_PROXIES): addresses and CIDR networks, v4
+ * and v6. */
 #ifndef GATEWAY_PROXIES_H
 #define GATEWAY_PROXIES_H
 
@@ -15,8 +16,8 @@ enum { PROXY_ADDRESS_MAX = INET6_ADDRSTRLEN };
 proxies_t *proxies_create(const char *const *entries);
 void proxies_destroy(proxies_t *p);
 bool proxies_contain(const proxies_t *p, const struct sockaddr *sa);
-/* Writes the client's address: the peer's own, or, when the peer is a listed proxy, the rightmost address of X-Forwarded-For that is
- * not a listed proxy. Malformed forwarded text is not believed past the last good hop. */
+/* Writes the client's address: the peer's own, or, when the peer is a listed proxy, the rightmost address of
+ * X-Forwarded-For that is not a listed proxy. Malformed forwarded text is not believed past the last good hop. */
 void proxies_client(const proxies_t *p, const struct sockaddr *peer, const char *forwarded, size_t len,
                     char out[PROXY_ADDRESS_MAX]);
 /* Whether the text is one address or network. */

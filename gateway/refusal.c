@@ -31,7 +31,7 @@ static const struct {
     [CODE_UNAUTHENTICATED] = {"unauthenticated", 401},
 };
 
-static const char *const MARKS[] = {NULL,        "request",   "permission", "protocol",
+static const char *const MARKS[] = {NULL,          "request",   "permission", "protocol",
                                     "unsupported", "isolation", "capacity",   "environment"};
 
 const char *code_name(code_t code)

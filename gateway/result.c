@@ -105,7 +105,8 @@ Exit:
 
 void result_fill_settlement(const outcome_t *o, store_settlement_t *s, result_settlement_t *kept)
 {
-    Plimsoll__V1__RunResponse *r = kept->response = plimsoll__v1__run_response__unpack(NULL, o->response_len, o->response);
+    Plimsoll__V1__RunResponse *r = kept->response =
+        plimsoll__v1__run_response__unpack(NULL, o->response_len, o->response);
     s->answer = o->response;
     s->answer_len = o->response_len;
     if (r == NULL || r->record == NULL)

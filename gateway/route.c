@@ -24,7 +24,8 @@ static bool is(const rest_t *r, const char *text)
 
 static bool is_name_char(char c)
 {
-    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '.' || c == '_' || c == '-';
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '.' || c == '_' ||
+           c == '-';
 }
 
 static bool eats_name(rest_t *r, char out[ROUTE_NAME_MAX])
@@ -47,13 +48,14 @@ void route_parse(const char *path, size_t len, const char *prefix, size_t prefix
         const char *name;
         route_kind_t kind;
     } procedures[] = {
-        {"Describe", ROUTE_DESCRIBE},           {"Run", ROUTE_RUN},
-        {"OpenSession", ROUTE_OPEN_SESSION},    {"SessionRun", ROUTE_SESSION_RUN},
+        {"Describe", ROUTE_DESCRIBE},          {"Run", ROUTE_RUN},
+        {"OpenSession", ROUTE_OPEN_SESSION},   {"SessionRun", ROUTE_SESSION_RUN},
         {"CloseSession", ROUTE_CLOSE_SESSION},
     };
     rest_t r = {path, len};
     *out = (route_t){.kind = ROUTE_NONE};
-    bool prefixed = prefix_len == 0 || (len > prefix_len && memcmp(path, prefix, prefix_len) == 0 && path[prefix_len] == '/');
+    bool prefixed =
+        prefix_len == 0 || (len > prefix_len && memcmp(path, prefix, prefix_len) == 0 && path[prefix_len] == '/');
     if (prefixed) {
         r.at += prefix_len;
         r.len -= prefix_len;

@@ -25,13 +25,13 @@ enum { ROUTE_NAME_MAX = 64 };
 
 typedef struct {
     route_kind_t kind;
-    bool pinned;                    /* under /backends/NAME */
-    char backend[ROUTE_NAME_MAX];   /* NAME, "" when not pinned */
-    char argument[ROUTE_NAME_MAX];  /* ID of ROUTE_RUN_RECORD */
+    bool pinned;                   /* under /backends/NAME */
+    char backend[ROUTE_NAME_MAX];  /* NAME, "" when not pinned */
+    char argument[ROUTE_NAME_MAX]; /* ID of ROUTE_RUN_RECORD */
 } route_t;
 
-/* `prefix` is "" or "/x"; health paths are known with and without it. A name or ID that is too long or has other characters than
- * [A-Za-z0-9._-] makes it ROUTE_NONE. */
+/* `prefix` is "" or "/x"; health paths are known with and without it. A name or ID that is too long or has other
+ * characters than [A-Za-z0-9._-] makes it ROUTE_NONE. */
 void route_parse(const char *path, size_t len, const char *prefix, size_t prefix_len, route_t *out);
 bool route_is_procedure(route_kind_t kind);
 /* Whether a caller must authenticate for it. */

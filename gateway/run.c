@@ -22,7 +22,8 @@
 
 enum {
     RUN_MAGIC = 0x72756e21,
-    WATCHDOG_MARGIN_MS = 2000, /* a backend ends a run itself within 400 ms of its deadline; past this it is not going to */
+    WATCHDOG_MARGIN_MS =
+        2000, /* a backend ends a run itself within 400 ms of its deadline; past this it is not going to */
 };
 
 static void finish(run_t *run);
@@ -39,7 +40,8 @@ static void run_check(const run_t *run)
 static void run_move(run_t *run, run_state_t to)
 {
     static const unsigned allowed[] = {
-        [RUN_CLAIMING] = 1u << RUN_FOLLOWING | 1u << RUN_JOINED | 1u << RUN_DISPATCHED | 1u << RUN_SETTLING | 1u << RUN_OVER,
+        [RUN_CLAIMING] =
+            1u << RUN_FOLLOWING | 1u << RUN_JOINED | 1u << RUN_DISPATCHED | 1u << RUN_SETTLING | 1u << RUN_OVER,
         [RUN_FOLLOWING] = 1u << RUN_OVER,
         [RUN_JOINED] = 1u << RUN_OVER,
         [RUN_DISPATCHED] = 1u << RUN_DISPATCHED | 1u << RUN_SETTLING,
@@ -61,8 +63,8 @@ static const char *request_id(const run_t *run)
     return run->keyed ? run->gate->intake.request_id : NULL;
 }
 
-/* The raw body has served; its pages go back to the kernel while the run is held. Their bytes still count in libh2o's buffer, which is
- * only ever skipped over from here on. */
+/* The raw body has served; its pages go back to the kernel while the run is held. Their bytes still count in libh2o's
+ * buffer, which is only ever skipped over from here on. */
 static void let_go_of_body(const char *body, size_t len)
 {
     enum { WORTH_IT = 32 * 1024 };
@@ -92,7 +94,8 @@ static void answer_timing(const run_t *run)
 {
     if (!run->lane->front->server_timing)
         return;
-    answer_header(run->req, "Server-Timing", "auth;dur=%.3f, claim;dur=%.3f, queue;dur=%.3f, execute;dur=%.3f, settle;dur=%.3f",
+    answer_header(run->req, "Server-Timing",
+                  "auth;dur=%.3f, claim;dur=%.3f, queue;dur=%.3f, execute;dur=%.3f, settle;dur=%.3f",
                   run->gate->intake.auth_us / 1e3, run->claim_took_us / 1e3, run->queue_us / 1e3, run->execute_us / 1e3,
                   run->settle_took_us / 1e3);
 }
@@ -117,7 +120,8 @@ static void answer(run_t *run)
     if (o->answered) {
         Plimsoll__V1__RunResponse *response = plimsoll__v1__run_response__unpack(NULL, o->response_len, o->response);
         if (response == NULL || !connect_encode(run->gate->intake.codec, &response->base, &body)) {
-            failure_set_internal(&trouble, response == NULL ? "a stored answer does not unpack" : "an answer is larger than 32 MiB");
+            failure_set_internal(&trouble, response == NULL ? "a stored answer does not unpack"
+                                                            : "an answer is larger than 32 MiB");
             refusal = &trouble;
         }
         if (response != NULL)
@@ -208,7 +212,7 @@ static void settle(run_t *run, verdict_t verdict, bool give_back_rate)
         s.unknown_code = code_name(o->refusal.code);
     else
         s.reason = mark_name(o->refusal.mark);
-    metric_inc(verdict == VERDICT_ANSWERED ? METRIC_VERDICT_ANSWERED
+    metric_inc(verdict == VERDICT_ANSWERED  ? METRIC_VERDICT_ANSWERED
                : verdict == VERDICT_REFUSED ? METRIC_VERDICT_REFUSED
                                             : METRIC_VERDICT_UNKNOWN);
     run_move(run, RUN_SETTLING);
@@ -236,7 +240,8 @@ static void settle_failure(run_t *run, const char *code, const char *message, co
     bool ours = c == CODE_CANCELED || c == CODE_DEADLINE_EXCEEDED || c == CODE_UNAVAILABLE;
     if (ours) {
         failure_set(&failure, c, "%s; it may have run", message);
-        log_event(LOG_WARN, "run failed", log_str("run_id", run->run_id), log_str("code", code), log_str("error", detail));
+        log_event(LOG_WARN, "run failed", log_str("run_id", run->run_id), log_str("code", code),
+                  log_str("error", detail));
     } else {
         failure_set_internal(&failure, detail[0] != '\0' ? detail : message);
     }
@@ -262,7 +267,8 @@ static void on_done(run_t *run, const Plimsoll__Backend__RunDone *done)
     settle(run, VERDICT_ANSWERED, false);
 }
 
-/* A backend that ran nothing is passed over when another might do better; the last refusal is the answer when none is left. */
+/* A backend that ran nothing is passed over when another might do better; the last refusal is the answer when none is
+ * left. */
 static void on_refused(run_t *run, const Plimsoll__Backend__RunRefused *refused)
 {
     const char *name = run->lane->front->backend_names[run->at];
@@ -310,7 +316,8 @@ static void on_backend_end(void *data, const link_result_t *result)
         break;
     case LINK_LOST:
         metric_inc(METRIC_BACKEND_LOST);
-        settle_failure(run, "unavailable", "the backend was lost during the run", "the backend role's connection was lost");
+        settle_failure(run, "unavailable", "the backend was lost during the run",
+                       "the backend role's connection was lost");
         break;
     case LINK_GARBLED:
         settle_failure(run, "internal", "garbled", "a backend role sent a message that does not unpack");
@@ -324,7 +331,8 @@ static void nothing_left(run_t *run)
 {
     if (run->refusal.mark == MARK_NONE) {
         metric_inc(METRIC_SHED_BACKENDS);
-        refusal_set(&run->refusal, CODE_UNAVAILABLE, MARK_CAPACITY, "no backend is ready for this run now; try again in a moment");
+        refusal_set(&run->refusal, CODE_UNAVAILABLE, MARK_CAPACITY,
+                    "no backend is ready for this run now; try again in a moment");
         run->refusal.retry_after_ms = 1000;
     }
     remember_refusal(run, &run->refusal);
@@ -489,20 +497,22 @@ static void refuse_for_quota(run_t *run, const store_admitted_t *a)
     front_t *front = run->lane->front;
     if (a->outcome == ADMIT_NO_PLACE) {
         metric_inc(METRIC_SHED_AT_CAPACITY);
-        refusal_set(&r, CODE_RESOURCE_EXHAUSTED, MARK_CAPACITY, "the gateway runs as much at once as SANDBOX_MAX_CONCURRENT allows (%u)",
-                    front->max_concurrent);
+        refusal_set(&r, CODE_RESOURCE_EXHAUSTED, MARK_CAPACITY,
+                    "the gateway runs as much at once as SANDBOX_MAX_CONCURRENT allows (%u)", front->max_concurrent);
         r.quota = "concurrency";
         r.quota_limit = front->max_concurrent;
         r.retry_after_ms = 1000;
     } else if (a->outcome == ADMIT_NO_SLOT) {
         metric_inc(METRIC_SHED_PER_KEY);
-        refusal_set(&r, CODE_RESOURCE_EXHAUSTED, MARK_CAPACITY, "this caller runs as much at once as it may (%u)", front->per_caller);
+        refusal_set(&r, CODE_RESOURCE_EXHAUSTED, MARK_CAPACITY, "this caller runs as much at once as it may (%u)",
+                    front->per_caller);
         r.quota = "slots";
         r.quota_limit = front->per_caller;
         r.retry_after_ms = a->retry_after_ms != 0 ? a->retry_after_ms : 1000;
     } else {
         metric_inc(METRIC_SHED_RATE);
-        refusal_set(&r, CODE_RESOURCE_EXHAUSTED, MARK_CAPACITY, "this caller's rate of %u runs a minute is spent", front->rate_per_min);
+        refusal_set(&r, CODE_RESOURCE_EXHAUSTED, MARK_CAPACITY, "this caller's rate of %u runs a minute is spent",
+                    front->rate_per_min);
         r.quota = "runs";
         r.quota_limit = a->rate_limit;
         r.quota_window_s = 60 * a->rate_limit / front->rate_per_min;
@@ -515,7 +525,8 @@ static void refuse_for_store(run_t *run)
 {
     refusal_t r;
     metric_inc(METRIC_SHED_STORE);
-    refusal_set(&r, CODE_UNAVAILABLE, MARK_CAPACITY, "the record store does not answer, and without it nothing runs; try again in a moment");
+    refusal_set(&r, CODE_UNAVAILABLE, MARK_CAPACITY,
+                "the record store does not answer, and without it nothing runs; try again in a moment");
     r.retry_after_ms = 1000;
     refuse(run, &r);
 }
@@ -530,7 +541,8 @@ static bool heed_claim(run_t *run, const store_admitted_t *a)
         return true;
     case ADMIT_ANSWER_GONE:
         failure_set(&r, CODE_ALREADY_EXISTS,
-                    "this request ID has run as %s and its answer was too large to be kept; its record still stands", a->run_id);
+                    "this request ID has run as %s and its answer was too large to be kept; its record still stands",
+                    a->run_id);
         break;
     case ADMIT_OUTCOME_UNKNOWN: {
         code_t code = code_parse(a->unknown_code);
@@ -568,7 +580,8 @@ static void on_looked(void *data, const store_admitted_t *a)
         /* the run it waited for was refused without running, and the ID is free again: so is this request */
         refusal_t r;
         leave_joined(run);
-        refusal_set(&r, CODE_RESOURCE_EXHAUSTED, MARK_CAPACITY, "the run with this request ID was refused and nothing ran; send it again");
+        refusal_set(&r, CODE_RESOURCE_EXHAUSTED, MARK_CAPACITY,
+                    "the run with this request ID was refused and nothing ran; send it again");
         r.retry_after_ms = 1000;
         refuse(run, &r);
         return;
@@ -632,8 +645,8 @@ static void on_admitted(void *data, const store_admitted_t *a)
     case ADMIT_OK:
         if (run->stop != STOP_CAUSE_NONE) {
             /* the caller gave up while the claim was made: nothing ran, and the ID is given back */
-            refusal_set(&run->refusal, run->stop == STOP_CAUSE_DEADLINE ? CODE_DEADLINE_EXCEEDED : CODE_CANCELED, MARK_CAPACITY,
-                        "the caller gave up before the run was dispatched; nothing ran");
+            refusal_set(&run->refusal, run->stop == STOP_CAUSE_DEADLINE ? CODE_DEADLINE_EXCEEDED : CODE_CANCELED,
+                        MARK_CAPACITY, "the caller gave up before the run was dispatched; nothing ran");
             remember_refusal(run, &run->refusal);
             settle(run, VERDICT_REFUSED, true);
         } else {
@@ -750,7 +763,8 @@ static bool judge_request(run_t *run, refusal_t *refusal)
         return false;
     if (atomic_load_explicit(&run->lane->front->draining, memory_order_relaxed)) {
         metric_inc(METRIC_SHED_DRAINING);
-        refusal_set(refusal, CODE_UNAVAILABLE, MARK_CAPACITY, "this copy of the gateway is shutting down; send it again");
+        refusal_set(refusal, CODE_UNAVAILABLE, MARK_CAPACITY,
+                    "this copy of the gateway is shutting down; send it again");
         refusal->retry_after_ms = 1000;
         return false;
     }

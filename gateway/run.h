@@ -1,7 +1,7 @@
 /*
  * One run, from a decoded request to its answer, in call order:
- *     run_start -> validate -> grant -> placement -> flight -> claim+admission -> dispatch -> result -> settle -> answer
- * Each stage that can refuse does so before the dispatch; from there on an error carries no mark.
+ *     run_start -> validate -> grant -> placement -> flight -> claim+admission -> dispatch -> result -> settle ->
+ * answer Each stage that can refuse does so before the dispatch; from there on an error carries no mark.
  */
 #ifndef GATEWAY_RUN_H
 #define GATEWAY_RUN_H
@@ -39,20 +39,20 @@ typedef struct run {
     int32_t asked_timeout_ms;
     Plimsoll__V1__SoftwareRule *rule; /* kept for the check of the answer; NULL = none */
     bool keyed, has_place;
-    flight_t *flight;                 /* when this run leads one */
-    flight_member_t member;           /* when it follows one */
+    flight_t *flight;       /* when this run leads one */
+    flight_member_t member; /* when it follows one */
     placement_t placement;
-    size_t next;                      /* in placement */
-    size_t at;                        /* the backend that has it */
+    size_t next; /* in placement */
+    size_t at;   /* the backend that has it */
     uint64_t call;
     char passed_over[256];
-    refusal_t refusal;                /* the last refusal of a backend */
-    loop_timer_t deadline;            /* the caller's own */
-    loop_timer_t watchdog;            /* the backend's answer is overdue, or a cancel is */
+    refusal_t refusal;     /* the last refusal of a backend */
+    loop_timer_t deadline; /* the caller's own */
+    loop_timer_t watchdog; /* the backend's answer is overdue, or a cancel is */
     stop_cause_t stop;
-    bool replayed;                    /* answered by another run's result */
+    bool replayed; /* answered by another run's result */
     outcome_t *outcome;
-    store_admitted_t admitted;        /* numbers only; its pointers are not kept */
+    store_admitted_t admitted; /* numbers only; its pointers are not kept */
     uint64_t claim_us, dispatched_us, done_us, settle_began_us;
     uint32_t claim_took_us, execute_us, queue_us, settle_took_us;
     struct run *next_joined, *prev_joined;

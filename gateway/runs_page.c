@@ -38,9 +38,10 @@ static void add_run(buffer_t *b, const store_run_t *r, bool with_record)
     add_string(b, "unanswered", r->unknown_code);
     add_string(b, "reason", r->reason);
     add_string(b, "trace_id", r->trace_id);
-    buffer_printf(b, ",\"started_unix_ms\":%lld,\"ended_unix_ms\":%lld,\"exit_code\":%d,\"timed_out\":%s,\"canceled\":%s",
-                  (long long)r->started_unix_ms, (long long)r->ended_unix_ms, r->exit_code, r->timed_out ? "true" : "false",
-                  r->canceled ? "true" : "false");
+    buffer_printf(b,
+                  ",\"started_unix_ms\":%lld,\"ended_unix_ms\":%lld,\"exit_code\":%d,\"timed_out\":%s,\"canceled\":%s",
+                  (long long)r->started_unix_ms, (long long)r->ended_unix_ms, r->exit_code,
+                  r->timed_out ? "true" : "false", r->canceled ? "true" : "false");
     if (with_record && r->record_len != 0) {
         Plimsoll__V1__RunRecord *record = plimsoll__v1__run_record__unpack(NULL, r->record_len, r->record);
         if (record != NULL) {
@@ -99,7 +100,8 @@ typedef struct {
 
 static bool is_cursor_char(char c)
 {
-    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '-' || c == '_' || c == '.';
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '-' || c == '_' ||
+           c == '.';
 }
 
 /* limit=N&cursor=C, each at most once. */
@@ -163,6 +165,6 @@ void runs_answer(h2o_req_t *req, gate_t *gate)
     if (one)
         store_run_get(gate->lane->store, gate->intake.caller_id, gate->intake.route.argument, on_runs, l);
     else
-        store_runs_list(gate->lane->store, gate->intake.caller_id, page.limit, page.cursor[0] != '\0' ? page.cursor : NULL,
-                        on_runs, l);
+        store_runs_list(gate->lane->store, gate->intake.caller_id, page.limit,
+                        page.cursor[0] != '\0' ? page.cursor : NULL, on_runs, l);
 }

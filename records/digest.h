@@ -1,6 +1,6 @@
 /*
- * Request, result and record digests, byte for byte as spec section 6 has them: SHA-256 over length-prefixed fields, never over
- * protobuf or JSON bytes. All outputs are lowercase hex with a final NUL. Pure functions.
+ * Request, result and record digests, byte for byte as spec section 6 has them: SHA-256 over length-prefixed fields,
+ * never over protobuf or JSON bytes. All outputs are lowercase hex with a final NUL. Pure functions.
  */
 #ifndef RECORDS_DIGEST_H
 #define RECORDS_DIGEST_H
@@ -22,8 +22,8 @@ void software_rule_id(const Plimsoll__V1__SoftwareRule *rule, char out[SOFTWARE_
 /* Whether the identity satisfies the rule; an empty identity satisfies only "no rule". */
 int software_rule_allows(const Plimsoll__V1__SoftwareRule *rule, const char *identity);
 
-/* Everything a client can check of a single run's answer (spec section 8.2, for the record version the request's protocol
- * demands). NULL when it holds, else what does not. */
+/* Everything a client can check of a single run's answer (spec section 8.2, for the record version the request's
+ * protocol demands). NULL when it holds, else what does not. */
 const char *record_check(const Plimsoll__V1__RunRequest *request, const Plimsoll__V1__RunResponse *response);
 
 #endif

@@ -10,9 +10,11 @@ typedef enum { TIER_UNKNOWN = 0, TIER_NONE, TIER_PROCESS, TIER_CONTAINER, TIER_K
 const char *tier_name(tier_t tier);
 /* TIER_UNKNOWN for anything that is not exactly a tier's name. */
 tier_t tier_parse(const char *name);
-/* A request's floor: "" gives TIER_UNKNOWN (no floor) and true; "process" to "vm" the tier; anything else, "none" too, false. */
+/* A request's floor: "" gives TIER_UNKNOWN (no floor) and true; "process" to "vm" the tier; anything else, "none" too,
+ * false. */
 bool tier_parse_floor(const char *text, tier_t *out);
-/* Whether a wall of this tier may serve the floor. TIER_UNKNOWN as the floor is no floor; as the tier it meets nothing but that. */
+/* Whether a wall of this tier may serve the floor. TIER_UNKNOWN as the floor is no floor; as the tier it meets nothing
+ * but that. */
 bool tier_meets(tier_t tier, tier_t floor);
 
 #endif
