@@ -71,7 +71,10 @@ static void add_row(demo_t *demo, const char *step, const run_answer_t *answer)
     const Plimsoll__V1__RunResponse *response = answer->response;
     if (response != NULL) {
         snprintf(exit_code, sizeof(exit_code), "%" PRId32, response->javascript->exit_code);
-        snprintf(took, sizeof(took), "%" PRId64 " ms", response->duration_ms);
+        if (response->duration_ms > 0)
+            snprintf(took, sizeof(took), "%" PRId64 " ms", response->duration_ms);
+        else
+            snprintf(took, sizeof(took), "<1 ms");
         snprintf(digest, sizeof(digest), "%.16s...", response->record->record_sha256);
     }
     const char *cells[] = {step,

@@ -134,6 +134,12 @@ def test_everything_holds(demo):
     assert not is_alive(daemon["pid"])
 
 
+def test_the_real_gateway_keeps_its_promises():
+    result = subprocess.run([BIN, "demo"], env={"PATH": os.environ["PATH"]}, capture_output=True, timeout=120)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert b"Everything held." in result.stdout and b"NOT SO" not in result.stdout
+
+
 @pytest.mark.parametrize("knobs, said", [
     ({"output": b"primes below 1000000: 78497\n"}, "right count"), ({"ignores_floor": True}, "nothing ran"), ({"no_mark": True}, "nothing ran"),
     ({"runs_twice": True}, "same record"), ({"hides_replay": True}, "marked as replayed"), ({"status": 3}, "status 3")])
