@@ -9,8 +9,18 @@
 #include "core/log.h"
 #include "core/mem.h"
 
-static const backend_ops_t *known[BACKENDS_MAX] = {&WASM_BACKEND};
+static const backend_ops_t *known[BACKENDS_MAX] = {
+    &WASM_BACKEND,
+#ifdef PLIMSOLL_STANDIN
+    &STANDIN_BACKEND,
+    &STANDIN2_BACKEND,
+#endif
+};
+#ifdef PLIMSOLL_STANDIN
+static size_t known_count = 3;
+#else
 static size_t known_count = 1;
+#endif
 
 void backend_add(const backend_ops_t *ops)
 {

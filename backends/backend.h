@@ -109,6 +109,11 @@ typedef struct {
     void (*stop)(void *self);
 } backend_ops_t;
 
+#ifdef PLIMSOLL_STANDIN
+/* Walls that run nothing and do what their request's code says; of loadtest/, in the test and bench builds alone. */
+extern const backend_ops_t STANDIN_BACKEND, STANDIN2_BACKEND;
+#endif
+
 /* Makes a wall known; the built-in ones need no call. */
 void backend_add(const backend_ops_t *ops);
 /* NULL when this program has no wall of that name. */

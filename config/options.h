@@ -35,6 +35,9 @@ typedef struct {
     const char *doc;
 } option_t;
 
+/* The group of rows that only builds with PLIMSOLL_STANDIN have: left out of the page of settings. */
+#define OPTIONS_STANDIN_GROUP "Stand-ins"
+
 /* OPT_<NAME> for every row. */
 typedef enum {
 #define OPTION(name, type, fallback, min, max, roles, group, doc) OPT_##name,

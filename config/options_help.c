@@ -151,6 +151,8 @@ void options_print_markdown(buffer_t *out)
     buffer_append_str(out, MARKDOWN_HEAD);
     for (int id = 0; id < OPTION_COUNT; id++) {
         const option_t *option = &OPTIONS[id];
+        if (strcmp(option->group, OPTIONS_STANDIN_GROUP) == 0)
+            continue;
         if (begins_group(id))
             buffer_printf(
                 out,

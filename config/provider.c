@@ -12,6 +12,10 @@ const provider_t PROVIDERS[] = {
         .on_host = true,
         .memory_max_mb = 4095, /* 65,535 pages of 64 KiB: one page short of what 32 bits address */
     },
+#ifdef PLIMSOLL_STANDIN
+    {.name = "standin", .tier = "vm", .unlisted = true},
+    {.name = "standin2", .tier = "vm", .unlisted = true},
+#endif
 };
 const size_t PROVIDER_COUNT = sizeof(PROVIDERS) / sizeof(PROVIDERS[0]);
 _Static_assert(sizeof(PROVIDERS) / sizeof(PROVIDERS[0]) <= PROVIDERS_MAX, "raise PROVIDERS_MAX");
@@ -61,6 +65,7 @@ const char *provider_names(char out[PROVIDER_NAMES_MAX])
 
     out[0] = '\0';
     for (size_t i = 0; i < PROVIDER_COUNT && len < PROVIDER_NAMES_MAX; i++)
-        len += snprintf(out + len, (size_t)(PROVIDER_NAMES_MAX - len), "%s%s", i == 0 ? "" : ", ", PROVIDERS[i].name);
+        if (!PROVIDERS[i].unlisted)
+            len += snprintf(out + len, (size_t)(PROVIDER_NAMES_MAX - len), "%s%s", i == 0 ? "" : ", ", PROVIDERS[i].name);
     return out;
 }

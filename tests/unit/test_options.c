@@ -486,7 +486,8 @@ static void the_help_names_every_variable_and_no_secret(void **state)
         snprintf(wanted, sizeof(wanted), "\n  %s (", OPTIONS[id].name);
         assert_non_null(strstr((char *)help.base, wanted));
         snprintf(wanted, sizeof(wanted), "| `%s` |", OPTIONS[id].name);
-        assert_non_null(strstr((char *)markdown.base, wanted));
+        assert_int_equal(strstr((char *)markdown.base, wanted) == NULL,
+                         strcmp(OPTIONS[id].group, OPTIONS_STANDIN_GROUP) == 0);
         assert_true(OPTIONS[id].roles != 0);
         assert_true(OPTIONS[id].doc[strlen(OPTIONS[id].doc) - 1] == '.');
     }

@@ -163,7 +163,7 @@ static void every_setting_is_read(void **state)
         OPT_SANDBOX_SESSION_IDLE,
         OPT_SANDBOX_SESSION_DISK_MB,
     };
-    static const char *const folders[] = {"core", "records", "broker", "backends", "gateway", "cli"};
+    static const char *const folders[] = {"core", "records", "broker", "backends", "gateway", "cli", "loadtest"};
     bool read[OPTION_COUNT] = {false};
     char path[512];
     int unread = 0;
