@@ -96,9 +96,19 @@ static void print_problems(const problems_t *p)
     fprintf(stderr, "plimsolld -h explains every setting.\n");
 }
 
+/* Names are said once the log's own settings are known. */
+typedef struct {
+    char names[32][64];
+    size_t count;
+} unknown_t;
+
+static unknown_t *unknown_names;
+
 static void on_unknown(const char *name)
 {
-    log_event(LOG_WARN, "unknown setting ignored", log_str("name", name));
+    unknown_t *u = unknown_names;
+    if (u->count < sizeof(u->names) / sizeof(u->names[0]))
+        snprintf(u->names[u->count++], sizeof(u->names[0]), "%s", name);
 }
 
 /* Reads and checks the callers file; the text is kept for the front. */
@@ -163,38 +173,29 @@ static void prepare_state_dir(problems_t *problems)
         problems_add(problems, "PLIMSOLL_STATE_DIR: another gateway is using %s", state);
 }
 
-static void check_redis_url(problems_t *problems)
-{
-    redis_address_t address;
-    const char *url = option_str(OPT_PLIMSOLL_REDIS_URL);
-    if (url == NULL)
-        return;
-    const char *err = redis_address_parse(url, &address);
-    if (err != NULL)
-        problems_add(problems, "PLIMSOLL_REDIS_URL: %s", err);
-    else
-        redis_address_dispose(&address);
-}
-
 /* Every local check, before anything starts; all problems together. */
 static bool check_configuration(void)
 {
     problems_t problems = {0}, warnings = {0};
+    unknown_t unknown = {.count = 0};
+    unknown_names = &unknown;
     options_load(&problems, on_unknown);
+    options_scrub_environment();
     const char *format = option_str(OPT_PLIMSOLL_LOG_FORMAT), *level = option_str(OPT_PLIMSOLL_LOG_LEVEL);
     log_init("parent", format != NULL && strcmp(format, "text") == 0 ? LOG_FORMAT_TEXT : LOG_FORMAT_JSON,
              log_level_parse(level));
+    for (size_t i = 0; i < unknown.count; i++)
+        log_event(LOG_WARN, "unknown setting ignored", log_str("name", unknown.names[i]));
     parent.uid = parent.gid = -1;
-    if (geteuid() == 0 && !user_lookup(option_str(OPT_PLIMSOLL_USER), &parent.uid, &parent.gid))
-        problems_add(&problems, "PLIMSOLL_USER: there is no user %s", option_str(OPT_PLIMSOLL_USER));
-    if (problems.count == 0 && options_callers_mode() == CALLERS_FROM_FILE)
+    /* the rules have reported a user that does not exist */
+    bool has_user = geteuid() != 0 || user_lookup(option_str(OPT_PLIMSOLL_USER), &parent.uid, &parent.gid);
+    if (option_is_set(OPT_PLIMSOLL_CLIENTS_FILE))
         load_callers(&problems);
-    if (problems.count == 0 && option_is_set(OPT_PLIMSOLL_TLS_CERT)) {
+    if (option_is_set(OPT_PLIMSOLL_TLS_CERT) && option_is_set(OPT_PLIMSOLL_TLS_KEY)) {
         SSL_CTX *tls = tls_load(option_str(OPT_PLIMSOLL_TLS_CERT), option_str(OPT_PLIMSOLL_TLS_KEY), &problems);
         SSL_CTX_free(tls);
     }
-    check_redis_url(&problems);
-    if (problems.count == 0)
+    if (problems.count == 0 && has_user)
         prepare_state_dir(&problems);
     bool fine = problems.count == 0;
     if (!fine)

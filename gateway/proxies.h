@@ -20,7 +20,4 @@ bool proxies_contain(const proxies_t *p, const struct sockaddr *sa);
  * X-Forwarded-For that is not a listed proxy. Malformed forwarded text is not believed past the last good hop. */
 void proxies_client(const proxies_t *p, const struct sockaddr *peer, const char *forwarded, size_t len,
                     char out[PROXY_ADDRESS_MAX]);
-/* Whether the text is one address or network. */
-bool proxies_entry_is_valid(const char *text);
-
 #endif
