@@ -29,6 +29,7 @@ struct wasm_workers {
     size_t count, idle, idle_target;
     uint32_t places, next_serial;
     loop_task_t refill;
+    loop_timer_t fork_timer; /* runs while a fork is awaited */
     bool is_stopping;
     uint8_t buffer[READ_BYTES];
 };
@@ -133,7 +134,7 @@ static wasm_worker_t *worker_ask(wasm_workers_t *workers, bool is_probe)
     worker->_serial = ++workers->next_serial;
     worker->_fd = pair[0];
     worker->_pidfd = -1;
-    worker->_is_probe = is_probe;
+    worker->_asked_ms = clock_mono_ms();
     wasm_stream_init(&worker->stream, is_probe);
     worker->_next = workers->all;
     worker->_place = &workers->all;
@@ -149,7 +150,26 @@ static wasm_worker_t *worker_ask(wasm_workers_t *workers, bool is_probe)
         return NULL;
     }
     watch_set(worker->_watch, WATCH_READ);
+    if (!loop_timer_is_running(&workers->fork_timer))
+        loop_timer_start(workers->loop, &workers->fork_timer, WASM_FORK_MS);
     return worker;
+}
+
+/* Whether a template forks does not depend on somebody waiting for it. */
+static void on_fork_timer(loop_timer_t *timer)
+{
+    wasm_workers_t *workers = timer->data;
+    uint64_t now_ms = clock_mono_ms(), oldest_ms = UINT64_MAX;
+    for (const wasm_worker_t *worker = workers->all; worker != NULL; worker = worker->_next) {
+        if (!worker->is_forked && !worker->is_lost && worker->_asked_ms < oldest_ms)
+            oldest_ms = worker->_asked_ms;
+    }
+    if (oldest_ms == UINT64_MAX)
+        return;
+    if (now_ms - oldest_ms >= WASM_FORK_MS)
+        wasm_process_replace(workers->process, "a fork took too long");
+    else
+        loop_timer_start(workers->loop, &workers->fork_timer, WASM_FORK_MS - (now_ms - oldest_ms));
 }
 
 static void on_refill(loop_task_t *task)
@@ -259,6 +279,7 @@ wasm_workers_t *wasm_workers_create(loop_t *loop, int exe_fd, uint32_t pages, ui
     workers->places = wasm_workers_places(capacity);
     workers->process = wasm_process_create(loop, exe_fd, pages, workers->places, &events);
     loop_task_init(&workers->refill, on_refill, workers);
+    loop_timer_init(&workers->fork_timer, on_fork_timer, workers);
     return workers;
 }
 
@@ -271,6 +292,7 @@ void wasm_workers_destroy(wasm_workers_t *workers)
 {
     workers->is_stopping = true;
     loop_task_cancel(workers->loop, &workers->refill);
+    loop_timer_stop(&workers->fork_timer);
     wasm_process_destroy(workers->process);
     while (workers->all != NULL)
         worker_free(workers->all);
@@ -311,7 +333,6 @@ static wasm_worker_t *worker_idle(wasm_workers_t *workers)
 
 wasm_worker_t *wasm_worker_take(wasm_workers_t *workers, bool is_probe, uint64_t until_us, const char **reason)
 {
-    uint64_t hung_us = clock_mono_us() + WASM_FORK_MS * 1000;
     wasm_worker_t *worker = is_probe ? NULL : worker_idle(workers);
     co_wake_t wake = CO_WOKEN;
 
@@ -324,16 +345,13 @@ wasm_worker_t *wasm_worker_take(wasm_workers_t *workers, bool is_probe, uint64_t
     worker_not_idle(worker);
     worker->waiter = co_self();
     while (!worker->is_forked && !worker->is_lost && wake == CO_WOKEN)
-        wake = wasm_wait_until(until_us < hung_us ? until_us : hung_us);
+        wake = wasm_wait_until(until_us);
     if (worker->is_forked && !worker->is_lost)
         return worker;
     *reason = worker->is_lost       ? "the template could not fork"
               : wake == CO_CANCELED ? "the caller went away"
                                     : "the template did not fork in time";
-    bool hangs = !worker->is_lost && wake == CO_TIMED_OUT && clock_mono_us() >= hung_us;
     wasm_worker_release(worker);
-    if (hangs)
-        wasm_process_replace(workers->process, "a fork took too long");
     return NULL;
 }
 

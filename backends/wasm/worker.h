@@ -38,7 +38,8 @@ typedef struct wasm_worker {
     uint32_t _serial;
     int _fd, _pidfd;
     struct watch *_watch;
-    bool _is_idle, _is_probe;
+    bool _is_idle;
+    uint64_t _asked_ms;
     struct wasm_worker *_next, **_place;
 } wasm_worker_t;
 
