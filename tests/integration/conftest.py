@@ -1,0 +1,84 @@
+"""Fixtures: a gateway shared by the tests that leave no trace, gateways of a test's own, and what each left in its log when a test failed."""
+import contextlib
+import pathlib
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+
+import gateway as g  # noqa: E402
+
+_running = []
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "faults: needs a build with fault points")
+
+
+def pytest_collection_modifyitems(items):
+    if g.DAEMON.exists() and not g.has_fault_points():
+        skip = pytest.mark.skip(reason="this build has no fault points")
+        for item in items:
+            if item.get_closest_marker("faults"):
+                item.add_marker(skip)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    outcome = yield
+    report = outcome.get_result()
+    if report.when == "call" and report.failed:
+        for gw in _running:
+            report.sections.append((f"log of {gw.home.name}", gw.log()[-6000:]))
+
+
+@contextlib.contextmanager
+def _served(gw):
+    _running.append(gw)
+    try:
+        yield gw
+        gw.stop()
+    finally:
+        gw.kill_rest()
+        _running.remove(gw)
+        gw.remove()
+
+
+@pytest.fixture(scope="session")
+def gw():
+    """The shared gateway: one token, no rate limit. Its tests must leave nothing behind."""
+    with _served(g.Gateway({"SANDBOX_MAX_CONCURRENT": "16"}).start()) as it:
+        yield it
+
+
+@pytest.fixture(scope="session")
+def rated_gw():
+    """A shared gateway with a rate nobody reaches, for the fields that speak of it."""
+    with _served(g.Gateway({"SANDBOX_RATE_PER_MIN": "6000", "SANDBOX_RATE_BURST": "3000"}).start()) as it:
+        yield it
+
+
+@pytest.fixture(scope="session")
+def open_gw():
+    """A shared gateway without authentication."""
+    with _served(g.Gateway({"PLIMSOLL_INSECURE": "1"}, auth=False).start()) as it:
+        yield it
+
+
+@pytest.fixture
+def gateway():
+    """Makes gateways of this test's own: gateway(SETTING="value", ...). Each is started, and must stop cleanly at the end."""
+    with contextlib.ExitStack() as stack:
+        def make(start=True, auth=True, state=None, **settings):
+            gw = g.Gateway(settings, auth=auth, state=state)
+            stack.enter_context(_served(gw))
+            return gw.start() if start else gw
+        yield make
+
+
+@pytest.fixture
+def redis():
+    server = g.Redis().start()
+    yield server
+    server.stop()
