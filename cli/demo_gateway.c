@@ -1,25 +1,24 @@
 #include "cli/demo_gateway.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <ftw.h>
 #include <netinet/in.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "cli/demo_daemon.h"
 #include "cli/exchange.h"
 #include "cli/terminal.h"
 #include "config/token.h"
+#include "config/options.h"
 #include "core/clock.h"
 #include "core/mem.h"
 
@@ -28,13 +27,11 @@ enum {
     PROBE_MS = 2000,     /* one look at /readyz */
     PROGRESS_MS = 3000,  /* between progress lines */
     LOG_TAIL_MAX = 4096, /* bytes of the gateway's log shown when it fails */
-    ENV_MAX = 12,
-    ENV_TEXT_MAX = 4608, /* a PATH of PATH_MAX and its name */
 };
 
 struct demo_gateway {
     pid_t pid; /* and process group; 0 = none */
-    char dir[64], log_path[96], daemon_path[4096];
+    char dir[64], log_path[96], daemon_path[DEMO_PATH_MAX];
     char token[TOKEN_GENERATED + 1];
     connection_t connection;
 };
@@ -71,21 +68,6 @@ static void catch_signals(void)
     sigaction(SIGHUP, &action, NULL);
 }
 
-/* The daemon beside this executable; false when that cannot be told. */
-static bool find_daemon(char out[4096])
-{
-    static const char name[] = "plimsolld";
-    ssize_t len = readlink("/proc/self/exe", out, 4096 - sizeof(name));
-    if (len <= 0 || len >= (ssize_t)(4096 - sizeof(name)))
-        return false;
-    out[len] = '\0';
-    char *slash = strrchr(out, '/');
-    if (slash == NULL)
-        return false;
-    memcpy(slash + 1, name, sizeof(name));
-    return true;
-}
-
 /* A loopback port that was free a moment ago; 0 when there is none. */
 static uint16_t find_port(void)
 {
@@ -101,83 +83,18 @@ static uint16_t find_port(void)
     return port;
 }
 
-/* The gateway's whole environment. Its daemons may run as another user, who must reach the state directory but not list
- * it. */
-typedef struct {
-    char texts[ENV_MAX][ENV_TEXT_MAX];
-    char *list[ENV_MAX + 1];
-    size_t count;
-} environment_t;
-
-static void __attribute__((format(printf, 2, 3))) set_variable(environment_t *env, const char *fmt, ...)
-{
-    if (env->count == ENV_MAX)
-        mem_fatal("too many variables");
-    char *text = env->texts[env->count];
-    va_list args;
-    va_start(args, fmt);
-    int len = vsnprintf(text, ENV_TEXT_MAX, fmt, args);
-    va_end(args);
-    if (len < 0 || len >= ENV_TEXT_MAX)
-        mem_fatal("a variable of the demo is too long");
-    env->list[env->count++] = text;
-    env->list[env->count] = NULL;
-}
-
-static environment_t *make_environment(const demo_gateway_t *gateway, uint16_t port)
-{
-    environment_t *env = mem_alloc(sizeof(*env));
-    const char *path = getenv("PATH"); /* the private Redis is looked up there */
-    bool has_path = path != NULL && strlen(path) < ENV_TEXT_MAX - 8;
-    set_variable(env, "PATH=%s", has_path ? path : "/usr/sbin:/usr/bin:/sbin:/bin");
-    set_variable(env, "PLIMSOLL_ADDR=127.0.0.1:%u", port);
-    set_variable(env, "PLIMSOLL_TOKEN=%s", gateway->token);
-    set_variable(env, "PLIMSOLL_METRICS_ADDR=off");
-    set_variable(env, "PLIMSOLL_STATE_DIR=%s/state", gateway->dir);
-    set_variable(env, "PLIMSOLL_DRAIN=10s");
-    set_variable(env, "PLIMSOLL_LOG_FORMAT=text");
-    set_variable(env, "SANDBOX_PROVIDER=wasm");
-    return env;
-}
-
-/* The child after fork: only calls that are safe there. */
-static void __attribute__((noreturn))
-become_daemon(const demo_gateway_t *gateway, const environment_t *env, int log_fd, pid_t parent)
-{
-    char *argv[] = {(char *)gateway->daemon_path, NULL};
-    int null_fd = open("/dev/null", O_RDONLY);
-    setpgid(0, 0); /* the terminal's Ctrl-C reaches the demo, which stops the gateway in order */
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (getppid() != parent || null_fd < 0)
-        _exit(127);
-    signal(SIGPIPE, SIG_DFL);
-    if (dup2(null_fd, 0) < 0 || dup2(log_fd, 1) < 0 || dup2(log_fd, 2) < 0)
-        _exit(127);
-    execve(gateway->daemon_path, argv, env->list);
-    _exit(127);
-}
-
 static bool spawn(demo_gateway_t *gateway, uint16_t port)
 {
-    environment_t *env = make_environment(gateway, port);
-    int log_fd = open(gateway->log_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    pid_t parent = getpid(), pid = -1;
-    if (log_fd >= 0)
-        pid = fork();
-    if (pid == 0)
-        become_daemon(gateway, env, log_fd, parent);
-    if (pid > 0) {
-        setpgid(pid, pid); /* whoever of the two comes first */
-        gateway->pid = pid;
-        gateway_pid = pid;
-    } else {
+    demo_daemon_t daemon = {.path = gateway->daemon_path,
+                            .log_path = gateway->log_path,
+                            .dir = gateway->dir,
+                            .token = gateway->token,
+                            .port = port};
+    gateway->pid = demo_daemon_spawn(&daemon);
+    gateway_pid = gateway->pid;
+    if (gateway->pid == 0)
         fprintf(stderr, "plimsoll demo: cannot start the gateway: %s\n", strerror(errno));
-    }
-    if (log_fd >= 0)
-        close(log_fd);
-    explicit_bzero(env, sizeof(*env));
-    free(env);
-    return pid > 0;
+    return gateway->pid != 0;
 }
 
 /* Whether the gateway has ended; its wait status then. What it may have left of its group goes with it, before the
@@ -345,7 +262,7 @@ demo_gateway_t *demo_gateway_start(void)
     token_generate(gateway->token);
     catch_signals();
     start_t started = NOT_READY;
-    if (!find_daemon(gateway->daemon_path) || access(gateway->daemon_path, X_OK) != 0) {
+    if (!demo_daemon_find(gateway->daemon_path) || access(gateway->daemon_path, X_OK) != 0) {
         fprintf(stderr, "plimsoll demo: there is no plimsolld beside this command (build it with `make`)\n");
         demo_gateway_stop(gateway);
         return NULL;

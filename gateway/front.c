@@ -18,6 +18,7 @@
 #include "gateway/control.h"
 #include "gateway/control.pb-c.h"
 #include "gateway/describe.h"
+#include "gateway/front_confine.h"
 #include "gateway/gate.h"
 #include "gateway/handler.h"
 #include "gateway/link.h"
@@ -480,7 +481,7 @@ int front_main(int control_fd, int listen_fd, int metrics_fd)
     int uid = 0, gid = 0;
     if (!user_lookup(option_str(OPT_PLIMSOLL_USER), &uid, &gid))
         problems_add(&problems, "PLIMSOLL_USER: there is no user %s", option_str(OPT_PLIMSOLL_USER));
-    else if (problems.count == 0 && (err = backend_confine(uid, gid)) != NULL)
+    else if (problems.count == 0 && ((err = backend_confine(uid, gid)) != NULL || (err = front_confine()) != NULL))
         problems_add(&problems, "the front could not confine itself: %s", err);
     for (size_t i = 0; i < problems.count; i++)
         log_event(LOG_ERROR, "front cannot start", log_str("problem", problems.texts[i]));
