@@ -18,7 +18,6 @@
 #include "cli/exchange.h"
 #include "cli/terminal.h"
 #include "config/token.h"
-#include "config/options.h"
 #include "core/clock.h"
 #include "core/mem.h"
 
@@ -253,6 +252,7 @@ demo_gateway_t *demo_gateway_start(void)
 {
     demo_gateway_t *gateway = mem_alloc(sizeof(*gateway));
     snprintf(gateway->dir, sizeof(gateway->dir), "/tmp/plimsoll-demo-XXXXXX");
+    /* The gateway's processes may run as another user, who must reach the state directory but not list it. */
     if (mkdtemp(gateway->dir) == NULL || chmod(gateway->dir, 0711) != 0) {
         fprintf(stderr, "plimsoll demo: cannot make a directory in /tmp: %s\n", strerror(errno));
         free(gateway);
