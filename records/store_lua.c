@@ -11,6 +11,7 @@
  *   A answered    record digest '.' backend ':' packed RunResponse
  *   G answered, output not kept    record digest '.' backend ':'
  *   U unknown     Connect code
+ *   R             never stored: what a settlement says of a claim that is to go
  *   W withdrawn   nothing: this run's admission was given up before Redis answered; should it still arrive, it must do
  * nothing
  */
@@ -18,7 +19,7 @@
 
 /* The lifetimes the scripts spell out: a literal costs less than one more argument a run. */
 _Static_assert(STORE_CLAIM_TTL_S == 86400 && STORE_WITHDRAWN_TTL_MS == 60000, "86400000 and 60000 below");
-_Static_assert(STORE_RUN_TTL_S == 604800 && STORE_RUNS_KEPT == 10000, "604800000, 691200000 and -10001 below");
+_Static_assert(STORE_RUN_TTL_S == 604800 && STORE_RUNS_KEPT == 10000, "604800000, 691200000, 10000 and 9999 below");
 _Static_assert(STORE_LEASE_MAX_MS == 86400000, "86400000 and 172800000 below");
 
 /*
@@ -97,53 +98,57 @@ const char STORE_LUA_ADMIT[] =
     "return {0, left, tat - us, 0, used + 1}\n";
 
 /*
- * KEYS: slots, rate, run, runs[, claim]. ARGV: verdict (A answered, U unknown, R refused, W refused by withdrawing an
- * admission whose outcome is unknown), run id, head of this run's live claim, new value of the claim ("" for R), run
- * value, '1' to give the rate back. For W the new value is the withdrawn claim. Answer: 0, or the sum of 1 (claim), 2
- * (slots), 4 (rate), 8 (index): keys whose value is not ours to understand. Safe to repeat: the slot can be removed
- * once, a claim leaves `live` once, a run's record is written once.
+ * KEYS: slots, rate, run, runs[, claim]. ARGV: new value of the claim (state R: it goes; every state carries digest and
+ * run id, as all of the script's knowledge of the run comes from there), value of the run, '1' to give the rate back.
+ * Answer: 0, or the sum of 1 (claim), 2 (slots), 4 (rate), 8 (index): keys whose value is not ours to understand.
+ * Safe to repeat: the slot can be removed once, a claim leaves `live` once, a run's record is written once.
  */
 const char STORE_LUA_SETTLE[] =
     "local call, try = redis.call, redis.pcall\n"
-    "local verdict, run = ARGV[1], ARGV[2]\n"
-    "local t = call('TIME')\n"
-    "local us = t[1] * 1000000 + t[2]\n"
-    "local bad = 0\n"
+    "local value = ARGV[1]\n"
+    "local run = string.sub(value, 67, 98)\n"
     "local claim = KEYS[5]\n"
-    "local publish = false\n"
+    "local bad, publish = 0, false\n"
     "if claim then\n"
-    "  local final = verdict == 'A' or verdict == 'U'\n"
-    /* The head alone: a stored answer may be a megabyte. */
-    "  local c = try('GETRANGE', claim, 0, 98)\n"
-    "  local ours = c == ARGV[3]\n"
-    "  local absent = c == ''\n"
+    "  local state = string.byte(value)\n"
+    "  local final = state ~= 82 and state ~= 87\n" /* R, W */
+    /* A final verdict looks and writes in one command, and puts back what it must not replace: nobody sees a script
+     * half done. For the others the head is enough: a stored answer may be a megabyte. */
+    "  local c\n"
+    "  if final then c = try('SET', claim, value, 'KEEPTTL', 'GET') else c = try('GETRANGE', claim, '0', '98') end\n"
+    "  if type(c) == 'table' and not string.find(c.err, 'WRONGTYPE', 1, true) then return c end\n"
+    "  local absent = not c or c == ''\n"
+    "  local ours = not absent and type(c) == 'string' and string.sub(c, 1, 99) == 'L' .. string.sub(value, 2, 99)\n"
     "  if not ours and not absent then\n"
     "    local s, d, r\n"
-    "    if type(c) == 'string' then s, d, r = string.match(c, '^([LAGUW])(%x+)%.(%x+):$') end\n"
+    "    if type(c) == 'string' then s, d, r = string.match(c, '^([LAGUW])(%x+)%.(%x+):') end\n"
     "    if not s or #d ~= 64 or #r ~= 32 then bad = 1 end\n"
-    "    absent = s == 'W' and final\n"
     "    ours = s == 'L' and r == run\n"
+    "    absent = s == 'W' and final\n"
+    "    if final and not ours and not absent and type(c) == 'string' then call('SET', claim, c, 'KEEPTTL') end\n"
     "  end\n"
-    /* A final verdict for a claim that is absent: Redis lost it. The run was made, so its id is used. */
-    "  if final and (ours or absent) then\n"
-    "    publish = true\n"
-    "    call('SET', claim, ARGV[4], 'PX', '86400000')\n"
+    "  if final then\n"
+    "    publish = ours or absent\n"
+    /* Redis lost the claim, or the admission was given up and went on: the run was made, so its id is used. */
+    "    if absent then call('PEXPIRE', claim, '86400000') end\n"
     "  elseif ours then\n"
     "    publish = true\n"
     "    call('DEL', claim)\n"
-    "  elseif absent and verdict == 'W' then\n"
-    "    call('SET', claim, ARGV[4], 'PX', '60000')\n"
+    "  elseif absent and state == 87 then\n"
+    "    call('SET', claim, value, 'PX', '60000')\n"
     "  end\n"
     "end\n"
     "local freed = try('ZREM', KEYS[1], run)\n"
     "if type(freed) ~= 'number' then bad = bad + 2 end\n"
     /* The slot is the witness that this admission took a rate token and that none was given back yet. */
-    "if freed == 1 and ARGV[6] == '1' then\n"
+    "if freed == 1 and ARGV[3] == '1' then\n"
     "  local v = try('GET', KEYS[2])\n"
     "  if v then\n"
     "    local tat, interval\n"
     "    if type(v) == 'string' then tat, interval = string.match(v, '^(%d+) (%d+)$') end\n"
     "    if tat and #tat <= 16 and #interval <= 15 then\n"
+    "      local t = call('TIME')\n"
+    "      local us = t[1] * 1000000 + t[2]\n"
     "      tat = tat - interval\n"
     "      if tat > us then\n"
     "        call('SET', KEYS[2], string.format('%d ', tat) .. interval, 'PX', math.ceil((tat - us) / 1000))\n"
@@ -155,15 +160,14 @@ const char STORE_LUA_SETTLE[] =
     "    end\n"
     "  end\n"
     "end\n"
-    "if call('SET', KEYS[3], ARGV[5], 'PX', '604800000', 'NX') then\n"
-    "  local added = try('ZADD', KEYS[4], string.format('%d', us), run)\n"
-    "  if type(added) ~= 'number' then\n"
+    "if call('SET', KEYS[3], ARGV[2], 'PX', '604800000', 'NX') then\n"
+    "  local kept = try('LPUSH', KEYS[4], run)\n"
+    "  if type(kept) ~= 'number' then\n"
     "    bad = bad + 8\n"
     "  else\n"
-    /* The index outlives its newest run by up to a day. */
-    "    if call('PTTL', KEYS[4]) < 604800000 then call('PEXPIRE', KEYS[4], '691200000') end\n"
-    /* Run ids are random: one settlement in sixteen cuts the index; reading never looks past the cap. */
-    "    if string.byte(run, 32) == 48 then call('ZREMRANGEBYRANK', KEYS[4], '0', '-10001') end\n"
+    "    if kept > 10000 then call('LTRIM', KEYS[4], '0', '9999') end\n"
+    /* Asking is cheaper than writing. The index outlives its newest run by up to a day. */
+    "    if kept == 1 or call('PTTL', KEYS[4]) < 604800000 then call('PEXPIRE', KEYS[4], '691200000') end\n"
     "  end\n"
     "end\n"
     "if publish then call('PUBLISH', 'plimsoll:1:settled', claim) end\n"
@@ -175,24 +179,27 @@ const char STORE_LUA_SETTLE[] =
  * type), ...
  */
 const char STORE_LUA_RUNS[] =
-    "local from, most = 0, tonumber(ARGV[1])\n"
     "local kind = redis.call('TYPE', KEYS[1])['ok']\n"
     "if kind == 'none' then return {} end\n"
-    "if kind ~= 'zset' then return 0 end\n"
+    "if kind ~= 'list' then return 0 end\n"
+    "local from = 0\n"
     "if ARGV[2] ~= '' then\n"
-    "  local rank = redis.call('ZREVRANK', KEYS[1], ARGV[2])\n"
+    "  local at = redis.call('LPOS', KEYS[1], ARGV[2])\n"
     /* Only the oldest leave the index, so what stood after an entry that left has left too. */
-    "  if not rank then return {} end\n"
-    "  from = rank + 1\n"
+    "  if not at then return {} end\n"
+    "  from = at + 1\n"
     "end\n"
-    /* A run's key lives STORE_RUN_TTL_S; its entry goes when somebody looks. */
-    "local t = redis.call('TIME')\n"
-    "redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', (t[1] - 604800) * 1000000 + t[2])\n"
-    "local out = {}\n"
-    "local ids = redis.call('ZREVRANGE', KEYS[1], from, math.min(from + most, 10000) - 1)\n"
+    "local ids = redis.call('LRANGE', KEYS[1], from, from + ARGV[1] - 1)\n"
+    "local out, live = {}, false\n"
     "for i = 1, #ids do\n"
     "  local v = redis.pcall('GET', ARGV[3] .. ids[i])\n"
+    "  live = live or v\n"
     "  out[2 * i - 1] = ids[i]\n"
     "  out[2 * i] = type(v) == 'string' and v or (v and '' or false)\n"
+    "end\n"
+    /* Run keys end in the order they were written: after a page of ended ones nothing lives. */
+    "if #ids > 0 and not live then\n"
+    "  if from == 0 then redis.call('DEL', KEYS[1]) else redis.call('LTRIM', KEYS[1], 0, from - 1) end\n"
+    "  return {}\n"
     "end\n"
     "return out\n";

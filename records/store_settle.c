@@ -72,7 +72,7 @@ void store_settling_drop_answer(store_settling_t *s)
 {
     if (s->answer_len == 0)
         return;
-    int claim_value = s->nkeys + 3;
+    int claim_value = s->nkeys;
     s->block[s->at[claim_value]] = 'G';
     s->len[claim_value] -= s->answer_len;
     s->size -= s->answer_len;
@@ -143,7 +143,7 @@ void store_settling_send(store_settling_t *s)
     redis_eval(s->store->redis, &s->store->settle, STORE_DEADLINE_MS, on_reply, s, s->nkeys, s->argc, argv, s->len);
 }
 
-/* The new value of the claim up to the answer; empty when the claim is to go. Returns its length. */
+/* The new value of the claim up to the answer. Returns its length. */
 static size_t claim_value(const store_settlement_t *settlement, char state, const char *digest,
                           char out[CLAIM_VALUE_MAX + 1])
 {
@@ -163,8 +163,8 @@ static size_t claim_value(const store_settlement_t *settlement, char state, cons
     case 'U':
         len = snprintf(out, CLAIM_VALUE_MAX + 1, "U%s.%s:%s", digest, settlement->run_id, code);
         break;
-    case 'W':
-        len = snprintf(out, CLAIM_VALUE_MAX + 1, "W%s.%s:", digest, settlement->run_id);
+    default:
+        len = snprintf(out, CLAIM_VALUE_MAX + 1, "%c%s.%s:", state, digest, settlement->run_id);
         break;
     }
     return (size_t)len;
@@ -182,7 +182,7 @@ static store_settling_t *settling_build(store_t *store, const store_settlement_t
     static const char no_digest[] = "0000000000000000000000000000000000000000000000000000000000000000";
     const char *digest = store_is_hex(settlement->request_sha256, STORE_SHA) ? settlement->request_sha256 : no_digest;
     store_prefix_t prefix = store_prefix(settlement->caller);
-    char keys[KEY_CLAIM + 1][STORE_CLAIM_KEY_MAX], head[STORE_CLAIM_HEAD + 1], value[CLAIM_VALUE_MAX + 1];
+    char keys[KEY_CLAIM + 1][STORE_CLAIM_KEY_MAX], value[CLAIM_VALUE_MAX + 1];
     store_argv_t args = {.argc = 0};
     store_argv_add(&args, keys[KEY_SLOTS], store_key(keys[KEY_SLOTS], &prefix, "slots", ""));
     store_argv_add(&args, keys[KEY_RATE], store_key(keys[KEY_RATE], &prefix, "rate", ""));
@@ -192,18 +192,14 @@ static store_settling_t *settling_build(store_t *store, const store_settlement_t
         store_argv_add(&args, keys[KEY_CLAIM], store_key(keys[KEY_CLAIM], &prefix, "claim:", settlement->request_id));
     args.nkeys = args.argc;
     size_t value_len = claim_value(settlement, state, digest, value), run_len;
-    snprintf(head, sizeof(head), "L%s.%s:", digest, settlement->run_id);
     uint8_t *run;
     store_run_pack(settlement, &run, &run_len);
-    store_argv_add(&args, state == 'G' ? "A" : &state, 1);
-    store_argv_add(&args, settlement->run_id, STORE_ID);
-    store_argv_add(&args, head, STORE_CLAIM_HEAD);
     store_argv_add(&args, value, value_len);
     store_argv_add(&args, (const char *)run, run_len);
     store_argv_add(&args, settlement->give_back_rate ? "1" : "0", 1);
     bool with_answer = state == 'A' && settlement->request_id != NULL;
     store_settling_t *s =
-        settling_create(store, &args, args.nkeys + 3, settlement->answer, with_answer ? settlement->answer_len : 0);
+        settling_create(store, &args, args.nkeys, settlement->answer, with_answer ? settlement->answer_len : 0);
     free(run);
     return s;
 }

@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# Holds the record store against what Redis itself can do: rounds of redis-benchmark with the admission script alone and of
+# records_bench with admissions and settlements, in turn on one private Redis that syncs every write. Prints both medians and their
+# ratio; fails when the ratio is below the target.
+#
+#   loadtest/records.sh [RECORDS_BENCH]      (default build/records_bench)
+#   ROUNDS=5 N=100000 CLIENTS=50 IN_FLIGHT=512 TARGET=0.5 in the environment
+set -euo pipefail
+
+bench=${1:-build/records_bench}
+rounds=${ROUNDS:-5} n=${N:-100000} clients=${CLIENTS:-50} in_flight=${IN_FLIGHT:-512} target=${TARGET:-0.5}
+
+dir=$(mktemp -d)
+sock=$dir/redis.sock
+redis-server --port 0 --unixsocket "$sock" --dir "$dir" --appendonly yes --appendfsync always --save '' \
+    --auto-aof-rewrite-percentage 0 --logfile "$dir/redis.log" &
+server=$!
+trap 'kill "$server" 2>/dev/null; wait "$server" 2>/dev/null; rm -rf "$dir"' EXIT
+
+redis() { redis-cli -s "$sock" "$@"; }
+for _ in $(seq 100); do
+    [ "$(redis ping 2>/dev/null)" = PONG ] && break
+    sleep 0.05
+done
+[ "$(redis ping)" = PONG ]
+
+# Keys and arguments as records_bench has them: the same lengths, fresh ids, limits that are never reached.
+digest=585a1b46c55ebacc1dfdd4336e302328c32ed3e2e7e8a8b460d252d0454be8fc
+tag='plimsoll:1:{__rand_int__aaaaaaaaaaaaaaaaaaaa}'
+id=__rand_int____rand_int__aaaaaaaa
+sha=$(redis script load "$("$bench" --admit-script)")
+
+admissions() {
+    redis-benchmark -s "$sock" -c "$clients" -P 64 -n "$n" -r 100000000 --csv EVALSHA "$sha" 3 "$tag:slots" "$tag:rate" \
+        "$tag:claim:$id" p "$digest" "$id" 45000 86445000 100000 1 1000000 1000 | tail -n 1 | awk -F'","' '{print $2}'
+}
+
+pairs() {
+    local said
+    # Redis has 250 ms for each script, the disk's sync included.
+    said=$("$bench" "unix://$sock" "$n" "$in_flight") || { echo "round $round does not count: ${said:-no answer}" >&2; return 1; }
+    echo "${said%% *}"
+}
+
+median() { sort -n | awk '{v[NR] = $1} END {print (NR % 2) ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2}'; }
+
+for round in $(seq "$rounds"); do
+    redis flushall >/dev/null
+    a=$(admissions)
+    redis flushall >/dev/null
+    p=$(pairs)
+    printf 'round %d: %.0f admissions/s, %.0f pairs/s\n' "$round" "$a" "$p"
+    echo "$a" >>"$dir/admissions"
+    echo "$p" >>"$dir/pairs"
+done
+
+a=$(median <"$dir/admissions")
+p=$(median <"$dir/pairs")
+awk -v a="$a" -v p="$p" -v t="$target" 'BEGIN {
+    printf "median: %.0f admissions/s (redis-benchmark -P 64), %.0f pairs/s (admission and settling), ratio %.2f, target %.2f\n", a, p, p / a, t
+    exit p / a < t
+}'
