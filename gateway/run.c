@@ -245,8 +245,8 @@ static void settle_failure(run_t *run, const char *code, const char *message, co
     } else {
         failure_set_internal(&failure, detail[0] != '\0' ? detail : message);
     }
-    if (c != CODE_CANCELED)
-        metric_inc(METRIC_RUNS_FAILED);
+    if (run->stop != STOP_CAUSE_HANG_UP && run->stop != STOP_CAUSE_DEADLINE)
+        metric_inc(METRIC_RUNS_FAILED); /* what the caller ended is no failure of ours */
     remember_refusal(run, &failure);
     memcpy(run->outcome->run_id, run->run_id, sizeof(run->run_id));
     snprintf(run->outcome->backend, sizeof(run->outcome->backend), "%s", run->lane->front->backend_names[run->at]);
@@ -254,11 +254,30 @@ static void settle_failure(run_t *run, const char *code, const char *message, co
     settle(run, VERDICT_UNKNOWN, false);
 }
 
+static const char *stop_text(stop_cause_t cause)
+{
+    switch (cause) {
+    case STOP_CAUSE_HANG_UP:
+        return "the caller went away and the run was stopped";
+    case STOP_CAUSE_DEADLINE:
+        return "the caller's deadline passed and the run was stopped";
+    default:
+        return "the run was overdue and was stopped";
+    }
+}
+
 static void on_done(run_t *run, const Plimsoll__Backend__RunDone *done)
 {
     run->execute_us = (uint32_t)(done->execute_us > UINT32_MAX ? UINT32_MAX : done->execute_us);
     uint64_t whole = clock_mono_us() - run->dispatched_us;
     run->queue_us = whole > run->execute_us ? (uint32_t)(whole - run->execute_us) : 0;
+    if (done->canceled && run->stop != STOP_CAUSE_NONE) {
+        /* we stopped it: what the wall says of its end is not the code's own verdict. One that ended by itself first
+         * keeps its result. */
+        settle_failure(run, run->stop == STOP_CAUSE_HANG_UP ? "canceled" : "deadline_exceeded", stop_text(run->stop),
+                       stop_text(run->stop));
+        return;
+    }
     const char *wrong = result_complete(run, done);
     if (wrong != NULL) {
         settle_failure(run, "internal", wrong, wrong);

@@ -29,8 +29,11 @@ def pytest_runtest_makereport(item, call):
     outcome = yield
     report = outcome.get_result()
     if report.when == "call" and report.failed:
+        used = {v for v in getattr(item, "funcargs", {}).values() if isinstance(v, g.Gateway)}
         for gw in _running:
-            report.sections.append((f"log of {gw.home.name}", gw.log()[-6000:]))
+            if gw in used or not gw.is_shared:
+                lines = [line[:400] for line in gw.log().splitlines()[-30:]]
+                report.sections.append((f"log of {gw.home.name}", "\n".join(lines)))
 
 
 @contextlib.contextmanager
@@ -45,24 +48,29 @@ def _served(gw):
         gw.remove()
 
 
+def _shared(gw):
+    gw.is_shared = True
+    return _served(gw)
+
+
 @pytest.fixture(scope="session")
 def gw():
     """The shared gateway: one token, no rate limit. Its tests must leave nothing behind."""
-    with _served(g.Gateway({"SANDBOX_MAX_CONCURRENT": "16"}).start()) as it:
+    with _shared(g.Gateway({"SANDBOX_MAX_CONCURRENT": "16"}).start()) as it:
         yield it
 
 
 @pytest.fixture(scope="session")
 def rated_gw():
     """A shared gateway with a rate nobody reaches, for the fields that speak of it."""
-    with _served(g.Gateway({"SANDBOX_RATE_PER_MIN": "6000", "SANDBOX_RATE_BURST": "3000"}).start()) as it:
+    with _shared(g.Gateway({"SANDBOX_RATE_PER_MIN": "6000", "SANDBOX_RATE_BURST": "3000"}).start()) as it:
         yield it
 
 
 @pytest.fixture(scope="session")
 def open_gw():
     """A shared gateway without authentication."""
-    with _served(g.Gateway({"PLIMSOLL_INSECURE": "1"}, auth=False).start()) as it:
+    with _shared(g.Gateway({"PLIMSOLL_INSECURE": "1"}, auth=False).start()) as it:
         yield it
 
 

@@ -468,6 +468,7 @@ class Gateway:
         self.clean_exit = clean_exit
         self.exit_status = 0
         self.allowed_findings = ()
+        self.is_shared = False
         self.settings = {
             "PATH": os.environ["PATH"], "HOME": "/nonexistent", "PLIMSOLL_ADDR": f"127.0.0.1:{self.port}",
             "PLIMSOLL_METRICS_ADDR": f"127.0.0.1:{self.metrics_port}", "PLIMSOLL_STATE_DIR": str(self.state),
