@@ -32,7 +32,10 @@ enum {
     ACCEPTS_PER_TICK = 64,
     RESUME_MS = 20, /* a lane at the connection cap looks again this often */
     DRAIN_LOOK_MS = 50,
+    BACKLOG_LOOK_MS = 500,
     CALLERS_WAIT_MS = 10 * 1000,
+    FIRST_WORD_MS = 1000, /* a lane waits this long for its backends and its store before it accepts */
+    FIRST_WORD_LOOK_MS = 10,
 };
 
 /* --- shared budgets --- */
@@ -195,9 +198,20 @@ static void on_claim_settled(void *data, const char *claim_key)
     run_on_settled(data, claim_key);
 }
 
+/* The gauge is the sum over all lanes; each adds its own change. */
+static void on_backlog_look(loop_timer_t *timer)
+{
+    lane_t *lane = timer->data;
+    size_t now = store_backlog(lane->store);
+    metric_add(METRIC_SETTLE_BACKLOG, (int64_t)now - (int64_t)lane->backlog);
+    lane->backlog = now;
+    loop_timer_start(lane->loop, &lane->backlog_timer, BACKLOG_LOOK_MS);
+}
+
 static void lane_end(lane_t *lane)
 {
     front_t *front = lane->front;
+    loop_timer_stop(&lane->backlog_timer);
     loop_timer_stop(&lane->drain_timer);
     loop_timer_stop(&lane->resume_timer);
     loop_stop(lane->loop);
@@ -208,7 +222,7 @@ static void on_drain_look(loop_timer_t *timer)
 {
     lane_t *lane = timer->data;
     gate_drain(lane);
-    if (lane->gates == NULL && lane->runs == 0 && store_backlog(lane->store) == 0)
+    if (lane->gates == NULL && lane->lingering == 0 && lane->runs == 0 && store_backlog(lane->store) == 0)
         lane_end(lane);
     else
         loop_timer_start(lane->loop, &lane->drain_timer, DRAIN_LOOK_MS);
@@ -237,12 +251,14 @@ static void lane_prepare(lane_t *lane)
     lane->accept.hosts = front->h2o.hosts;
     loop_timer_init(&lane->resume_timer, on_resume, lane);
     loop_timer_init(&lane->drain_timer, on_drain_look, lane);
+    loop_timer_init(&lane->backlog_timer, on_backlog_look, lane);
     lane->describe = describe_cache_create();
     lane->hangup = hangup_create(lane);
     lane->store = store_create(lane->loop, &front->redis, &callbacks);
     for (size_t i = 0; i < front->backend_count; i++)
         lane->links[i] =
             link_create(lane->loop, front->backend_names[i], front->backend_paths[i], on_link_change, lane);
+    on_backlog_look(&lane->backlog_timer);
 }
 
 static void lane_dispose(lane_t *lane)
@@ -256,10 +272,29 @@ static void lane_dispose(lane_t *lane)
     loop_destroy(lane->loop);
 }
 
+static bool has_heard_all(const lane_t *lane)
+{
+    for (size_t i = 0; i < lane->front->backend_count; i++)
+        if (link_announce(lane->links[i]) == NULL)
+            return false;
+    return store_is_up(lane->store);
+}
+
+/* What a backend is good for is known once it has announced it: a run placed before that would go to the wrong one or
+ * be refused. Callers wait in the accept queue meanwhile; a backend or a store that is down keeps nobody waiting for
+ * long. */
+static void await_first_word(lane_t *lane)
+{
+    uint64_t until = clock_mono_ms() + FIRST_WORD_MS;
+    while (!has_heard_all(lane) && clock_mono_ms() < until)
+        loop_run_once(lane->loop, FIRST_WORD_LOOK_MS);
+}
+
 static void *lane_main(void *arg)
 {
     lane_t *lane = arg;
     lane_prepare(lane);
+    await_first_word(lane);
     lane->listener = listen_on(lane, lane->front->listen_fd);
     if (lane->index == 0 && lane->front->metrics_fd >= 0)
         lane->metrics_listener = listen_on(lane, lane->front->metrics_fd);

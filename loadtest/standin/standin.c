@@ -39,7 +39,7 @@ enum {
     LINE_MAX_BYTES = 512,
     BYTES_MAX = 31 * 1024 * 1024, /* of output: below the 32 MiB a client accepts */
     GONE_LOOK_MS = 5,
-    HUNG_PROOF_MS = 60 * 1000, /* longer than the role waits for a proof */
+    HUNG_LOOK_MS = 20, /* a proof held by its fault point looks this often whether it still is */
 };
 
 #define PREFIX "standin: "
@@ -176,8 +176,10 @@ static bool standin_prove(void *self, backend_facts_t *facts, char failure[BACKE
         snprintf(failure, BACKEND_TEXT_MAX, "%s", wall->problem[0] != '\0' ? wall->problem : "fault point");
         return false;
     }
-    if (fault_point(wall->hang_point))
-        co_sleep(HUNG_PROOF_MS);
+    while (fault_point(wall->hang_point)) {
+        if (co_sleep(HUNG_LOOK_MS) == CO_CANCELED)
+            return false;
+    }
     standin_describe(wall, facts);
     facts->tier = wall->tier;
     return true;
