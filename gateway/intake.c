@@ -58,6 +58,8 @@ void intake_identify(lane_t *lane, const head_t *head, const struct sockaddr *pe
     *in = (intake_t){.caller_id = "anon"};
     in->began_us = clock_mono_us();
     in->began_unix_ms = clock_wall_ms();
+    /* of every answer, refusals included: a body after a HEAD would be read as the next answer */
+    in->head_only = head_text_is(&head->method, "HEAD");
     in->has_request_id = head_request_id_is_valid(&head->request_id);
     if (in->has_request_id)
         memcpy(in->request_id, head->request_id.base, REQUEST_ID_LEN);
@@ -245,7 +247,6 @@ bool intake_decide(lane_t *lane, const head_t *head, const struct sockaddr *peer
         refusal->allow = "GET";
         return false;
     }
-    in->head_only = head_text_is(&head->method, "HEAD");
     if (head->query.base != NULL) {
         if (head->query.len > QUERY_MAX) {
             refusal_set_http(refusal, 0, CODE_INVALID_ARGUMENT, "the query is longer than %d bytes", QUERY_MAX);
