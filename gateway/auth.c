@@ -40,8 +40,10 @@ static void note_refused(lane_t *lane)
     metric_inc(METRIC_AUTH_REFUSED);
     lane->auth_log_count++;
     uint64_t now = clock_mono_ms();
-    if (lane->auth_log_at != 0 && now - lane->auth_log_at < REFUSED_LOG_INTERVAL_MS)
+    if (lane->auth_log_at != 0 && now - lane->auth_log_at < REFUSED_LOG_INTERVAL_MS) {
+        metric_inc(METRIC_LOG_SUPPRESSED);
         return;
+    }
     log_event(LOG_WARN, "credentials refused", log_uint("count", lane->auth_log_count));
     lane->auth_log_at = now;
     lane->auth_log_count = 0;

@@ -75,6 +75,7 @@ typedef struct lane {
     bool listener_paused;
     loop_timer_t resume_timer;
     struct gate *gates; /* all of this lane's connections */
+    unsigned lingering; /* connections that are over but for what the peer still sends */
     int64_t metrics_connections;
     struct hangup *hangup;
     store_t *store;
@@ -83,7 +84,8 @@ typedef struct lane {
     struct run *joined; /* runs waiting for a run that lives in another copy */
     struct describe_cache *describe;
     size_t runs; /* in flight on this lane, for draining */
-    loop_timer_t drain_timer;
+    loop_timer_t drain_timer, backlog_timer;
+    size_t backlog; /* of store_backlog: told to the gauge */
     uint64_t auth_log_at, auth_log_count;
 } lane_t;
 

@@ -19,6 +19,7 @@ enum {
     DECODE_SLOTS_PER_RUN = 2,         /* decode slots = 2 x SANDBOX_MAX_CONCURRENT */
     LINGER_MS = 2000,                 /* after an answer to an unread body: time to let the peer read it ... */
     LINGER_BYTES = 1024 * 1024,       /* ... and bytes discarded meanwhile */
+    LINGERING_MAX = 1024,             /* such connections of one lane at once; the next one's end is not waited for */
     LISTEN_BACKLOG = 1024,
     METRICS_CONNECTIONS_MAX = 64, /* spec section 5 */
     METRICS_TIMEOUT_MS = 10 * 1000,
