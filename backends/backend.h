@@ -39,6 +39,7 @@ typedef struct {
 /* What a proof established, and what is fixed by the configuration. */
 typedef struct {
     tier_t tier;
+    bool is_untried; /* of a proof that did not succeed: it could not even be tried, so older evidence keeps its age */
     backend_kind_t javascript, project, module;
     uint32_t memory_mb, pids, disk_mb; /* per run; 0 = the wall's own default */
     double cpus;
@@ -100,7 +101,8 @@ typedef struct {
     const char *(*check)(void *self);
     /* Facts that need no proof, tier TIER_UNKNOWN: what may be announced while there is no evidence. */
     void (*describe)(void *self, backend_facts_t *facts);
-    /* In a coroutine: tries the wall for real. True with `facts`, or false with the reason, for the operator. */
+    /* In a coroutine: tries the wall for real. True with `facts`, or false with the reason, for the operator;
+     * facts->is_untried then says that nothing was learnt. */
     bool (*prove)(void *self, backend_facts_t *facts, char failure[BACKEND_TEXT_MAX]);
     /* In a coroutine, which a cancel means the caller has gone. Answers through the functions above before it returns,
      * leaves nothing running. */

@@ -173,6 +173,8 @@ static bool watch_all(role_t *role)
 static void dispose(role_t *role)
 {
     role_close_peers(role);
+    loop_timer_stop(&role->listen_timer);
+    loop_timer_stop(&role->drain_timer);
     if (role->wall != NULL)
         role->ops->stop(role->wall);
     if (role->listen != NULL)
@@ -204,6 +206,7 @@ int backend_role_main(const char *name, int listen_fd, int parent_fd)
     role.host =
         (backend_host_t){.loop = role.loop, .capacity = options_max_concurrent(), .reprove = on_reprove, .data = &role};
     loop_timer_init(&role.drain_timer, on_drain_timer, &role);
+    loop_timer_init(&role.listen_timer, role_on_listen_timer, &role);
     role.wall = role.ops->setup(&role.host);
     if ((failed = confine()) != NULL) {
         log_event(LOG_ERROR, "backend not confined", log_str("backend", name), log_str("reason", failed));

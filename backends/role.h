@@ -26,7 +26,8 @@ enum {
     ROLE_ABORT_MS = 5 * 1000,  /* after PLIMSOLL_DRAIN, for canceled runs to be cleaned up */
     ROLE_FLUSH_MS = 2 * 1000,  /* at the end, for answers a front has not taken yet */
     ROLE_FLUSH_LOOK_MS = 5,
-    ROLE_BUSY_RETRY_MS = 1000, /* when to come again, as a refusal for capacity says */
+    ROLE_ACCEPT_PAUSE_MS = 100, /* when there is no descriptor for a connection */
+    ROLE_BUSY_RETRY_MS = 1000,  /* when to come again, as a refusal for capacity says */
 };
 
 typedef struct role role_t;
@@ -77,6 +78,7 @@ struct role {
     size_t peer_count;
     role_run_t *runs;
     size_t run_count;
+    loop_timer_t listen_timer; /* a pause in accepting */
     loop_timer_t drain_timer;
     bool is_aborting; /* the drain's time is over: what is left is canceled */
     co_t *stopper;
@@ -95,6 +97,7 @@ void role_proof_end(role_t *role);
 /* --- role_front.c --- */
 
 void role_on_connection(void *data, unsigned events);
+void role_on_listen_timer(loop_timer_t *timer);
 /* To every front. */
 void role_announce(role_t *role);
 /* Canceled runs still clean up, and are still answered. */

@@ -171,10 +171,21 @@ void role_on_connection(void *data, unsigned events)
         int fd = accept4(role->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0 && errno == EINTR)
             continue;
+        if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)) {
+            /* It stays in the backlog and would be reported without end: look again a little later. */
+            watch_set(role->listen, 0);
+            loop_timer_start(role->loop, &role->listen_timer, ROLE_ACCEPT_PAUSE_MS);
+        }
         if (fd < 0)
-            return; /* none left, or no descriptor: the next event tries again */
+            return;
         peer_accept(role, fd);
     }
+}
+
+void role_on_listen_timer(loop_timer_t *timer)
+{
+    role_t *role = timer->data;
+    watch_set(role->listen, WATCH_READ);
 }
 
 void role_close_peers(role_t *role)

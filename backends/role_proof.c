@@ -52,9 +52,12 @@ static void proven(role_t *role, const proof_t *proof)
 
 static void not_proven(role_t *role, const proof_t *proof)
 {
+    bool is_served = proof->facts.is_untried && role->state == PLIMSOLL__BACKEND__STATE__STATE_READY;
     snprintf(role->failure, sizeof(role->failure), "%s", proof->failure);
-    role->state = PLIMSOLL__BACKEND__STATE__STATE_FAILED;
-    log_event(LOG_ERROR, "backend not proven", log_str("backend", role->ops->name), log_str("reason", role->failure));
+    if (!is_served)
+        role->state = PLIMSOLL__BACKEND__STATE__STATE_FAILED;
+    log_event(LOG_ERROR, "backend not proven", log_str("backend", role->ops->name), log_str("reason", role->failure),
+              log_bool("served", is_served));
 }
 
 static uint64_t next_proof_ms(role_t *role, bool is_proven)

@@ -138,9 +138,12 @@ static void run_log(const role_run_t *run)
 {
     static const char *const outcomes[] = {"open", "done", "refused", "failed"};
     const backend_run_t *r = &run->run;
-    log_event(r->outcome == RUN_DONE ? LOG_DEBUG : LOG_WARN, "backend run", log_str("run_id", r->run_id),
-              log_str("outcome", outcomes[r->outcome]), log_str("step", backend_step_name(r->ended_in)),
-              log_str("message", r->message), log_str("detail", r->detail), log_bool("canceled", r->is_canceled),
+    log_event(r->outcome == RUN_DONE      ? LOG_DEBUG
+              : r->outcome == RUN_REFUSED ? LOG_INFO
+                                          : LOG_WARN,
+              "backend run", log_str("run_id", r->run_id), log_str("outcome", outcomes[r->outcome]),
+              log_str("step", backend_step_name(r->ended_in)), log_str("message", r->message),
+              log_str("detail", r->detail), log_bool("canceled", r->is_canceled),
               log_uint("us", clock_mono_us() - r->started_us));
 }
 

@@ -26,9 +26,8 @@ static const struct {
     {WASM_PROBE_KILL, "kill"},
     {WASM_PROBE_PTRACE, "ptrace"},
     {WASM_PROBE_MMAP, "mmap"},
-    {WASM_PROBE_EXECUTABLE_PAGE, "mprotect to executable"},
-    {WASM_PROBE_OTHER_FD, "write to another descriptor"},
-    {WASM_PROBE_GROW, "memory growth beyond the cap"},
+    {WASM_PROBE_EXECUTABLE_PAGE, "making memory executable"},
+    {WASM_PROBE_OTHER_FD, "writing to another descriptor"},
 };
 
 static uint64_t deadline(uint32_t ms)
@@ -41,11 +40,20 @@ static bool is_text(const buffer_t *bytes, const char *text)
     return bytes->len == strlen(text) && memcmp(bytes->base, text, bytes->len) == 0;
 }
 
-static bool fail(char failure[BACKEND_TEXT_MAX], const char *what, const wasm_result_t *result)
+/* Takes the result. One without a verdict says nothing of the wall. */
+static wasm_proof_t conclude(wasm_result_t *result, bool holds, const char *broken, char failure[BACKEND_TEXT_MAX])
 {
-    snprintf(failure, BACKEND_TEXT_MAX, "%s: verdict %d (%s), exit code %d, status %#x", what, (int)result->verdict,
-             result->reason != NULL ? result->reason : "ran", (int)result->exit_code, (unsigned)result->status);
-    return false;
+    wasm_proof_t outcome = WASM_PROOF_HOLDS;
+    if (result->verdict != WASM_RAN) {
+        outcome = WASM_PROOF_UNTRIED;
+        snprintf(failure, BACKEND_TEXT_MAX, "could not be tried: %s", result->reason);
+    } else if (!holds) {
+        outcome = WASM_PROOF_BROKEN;
+        snprintf(failure, BACKEND_TEXT_MAX, "%s (exit code %d, status %#x)", broken, (int)result->exit_code,
+                 (unsigned)result->status);
+    }
+    wasm_result_dispose(result);
+    return outcome;
 }
 
 static void run(wasm_workers_t *workers, const char *code, uint32_t ms, wasm_result_t *out)
@@ -53,71 +61,59 @@ static void run(wasm_workers_t *workers, const char *code, uint32_t ms, wasm_res
     wasm_execute(workers, code, strlen(code), deadline(ms), NULL, out);
 }
 
-static bool does_run(wasm_workers_t *workers, char failure[BACKEND_TEXT_MAX])
+static wasm_proof_t does_run(wasm_workers_t *workers, char failure[BACKEND_TEXT_MAX])
 {
     wasm_result_t result;
     run(workers, "console.log(\"wasm\", 6*7)", PROOF_RUN_MS, &result);
-    bool ok =
-        result.verdict == WASM_RAN && result.exit_code == 0 && is_text(&result.out, "wasm 42\n") && result.err.len == 0;
-    if (!ok)
-        fail(failure, "the first snippet did not print wasm 42", &result);
-    wasm_result_dispose(&result);
-    return ok;
+    bool holds = result.exit_code == 0 && is_text(&result.out, "wasm 42\n") && result.err.len == 0;
+    return conclude(&result, holds, "the first snippet did not print wasm 42", failure);
 }
 
-static bool is_killed(wasm_workers_t *workers, size_t probe, char failure[BACKEND_TEXT_MAX])
+static wasm_proof_t is_killed(wasm_workers_t *workers, size_t probe, char failure[BACKEND_TEXT_MAX])
 {
+    char broken[BACKEND_TEXT_MAX];
     wasm_result_t result;
     wasm_probe(workers, PROBES[probe].what, deadline(PROOF_RUN_MS), &result);
-    bool ok = result.verdict == WASM_RAN && !result.has_survived && WIFSIGNALED(result.status) &&
-              WTERMSIG(result.status) == SIGSYS;
-    if (PROBES[probe].what == WASM_PROBE_GROW) /* refused, not killed */
-        ok = result.verdict == WASM_RAN && !result.has_survived && result.exit_code == 0 && result.status == 0;
-    if (!ok) {
-        char what[BACKEND_TEXT_MAX];
-        snprintf(what, sizeof(what), "a worker was not stopped at %s", PROBES[probe].name);
-        fail(failure, what, &result);
-    }
-    wasm_result_dispose(&result);
-    return ok;
+    bool holds = !result.has_survived && WIFSIGNALED(result.status) && WTERMSIG(result.status) == SIGSYS;
+    snprintf(broken, sizeof(broken), "a worker was not ended for %s", PROBES[probe].name);
+    return conclude(&result, holds, broken, failure);
 }
 
-static bool is_memory_capped(wasm_workers_t *workers, uint32_t pages, char failure[BACKEND_TEXT_MAX])
+/* The cap as the engine's memory has it, and as a script meets it. */
+static wasm_proof_t is_memory_capped(wasm_workers_t *workers, uint32_t pages, char failure[BACKEND_TEXT_MAX])
 {
+    static const char broken[] = "memory beyond the cap was given";
     char code[128];
     wasm_result_t result;
-    if (pages > PROOF_BUFFER_PAGES_MAX)
-        return true; /* WASM_PROBE_GROW has tried the cap itself; filling gigabytes every minute would prove no more */
+
+    wasm_probe(workers, WASM_PROBE_GROW, deadline(PROOF_RUN_MS), &result);
+    bool holds = !result.has_survived && result.exit_code == 0 && result.status == 0;
+    wasm_proof_t outcome = conclude(&result, holds, broken, failure);
+    /* Filling gigabytes every minute would prove no more than the probe has. */
+    if (outcome != WASM_PROOF_HOLDS || pages > PROOF_BUFFER_PAGES_MAX)
+        return outcome;
     snprintf(code, sizeof(code), "console.log(new ArrayBuffer(%llu).byteLength)", (unsigned long long)pages * 65536);
     run(workers, code, PROOF_RUN_MS, &result);
-    bool ok = result.verdict == WASM_RAN && result.exit_code == WASM_EXIT_EXCEPTION && result.out.len == 0;
-    if (!ok)
-        fail(failure, "memory beyond the cap was given", &result);
-    wasm_result_dispose(&result);
-    return ok;
+    holds = result.exit_code == WASM_EXIT_EXCEPTION && result.out.len == 0;
+    return conclude(&result, holds, broken, failure);
 }
 
-static bool is_time_capped(wasm_workers_t *workers, char failure[BACKEND_TEXT_MAX])
+static wasm_proof_t is_time_capped(wasm_workers_t *workers, char failure[BACKEND_TEXT_MAX])
 {
     wasm_result_t result;
     uint64_t started_us = clock_mono_us();
     run(workers, "for (;;);", PROOF_BUSY_MS, &result);
-    uint64_t took_us = clock_mono_us() - started_us;
-    bool ok = result.verdict == WASM_RAN && result.is_timed_out && took_us >= PROOF_BUSY_MS * 1000 &&
-              took_us <= (PROOF_BUSY_MS + WASM_KILL_AFTER_MS + WASM_LAST_WORDS_MS) * 1000;
-    if (!ok)
-        fail(failure, "an endless loop was not stopped at its deadline", &result);
-    wasm_result_dispose(&result);
-    return ok;
+    /* How much later than the deadline depends on the machine's load too, and is for the tests. */
+    bool holds = result.is_timed_out && clock_mono_us() - started_us >= PROOF_BUSY_MS * 1000;
+    return conclude(&result, holds, "an endless loop was not stopped at its deadline", failure);
 }
 
-bool wasm_prove(wasm_workers_t *workers, uint32_t pages, char failure[BACKEND_TEXT_MAX])
+wasm_proof_t wasm_prove(wasm_workers_t *workers, uint32_t pages, char failure[BACKEND_TEXT_MAX])
 {
-    if (!does_run(workers, failure))
-        return false;
-    for (size_t i = 0; i < sizeof(PROBES) / sizeof(PROBES[0]); ++i) {
-        if (!is_killed(workers, i, failure))
-            return false;
-    }
-    return is_memory_capped(workers, pages, failure) && is_time_capped(workers, failure);
+    wasm_proof_t outcome = does_run(workers, failure);
+    for (size_t i = 0; outcome == WASM_PROOF_HOLDS && i < sizeof(PROBES) / sizeof(PROBES[0]); ++i)
+        outcome = is_killed(workers, i, failure);
+    if (outcome == WASM_PROOF_HOLDS)
+        outcome = is_memory_capped(workers, pages, failure);
+    return outcome == WASM_PROOF_HOLDS ? is_time_capped(workers, failure) : outcome;
 }

@@ -8,7 +8,13 @@
 #include "backends/backend.h"
 #include "backends/wasm/worker.h"
 
+typedef enum {
+    WASM_PROOF_HOLDS,
+    WASM_PROOF_UNTRIED, /* no verdict: says nothing of the wall */
+    WASM_PROOF_BROKEN,  /* what must work did not, or what must fail did not */
+} wasm_proof_t;
+
 /* In a coroutine. `pages`: the cap on a run's memory. */
-bool wasm_prove(wasm_workers_t *workers, uint32_t pages, char failure[BACKEND_TEXT_MAX]);
+wasm_proof_t wasm_prove(wasm_workers_t *workers, uint32_t pages, char failure[BACKEND_TEXT_MAX]);
 
 #endif

@@ -133,9 +133,12 @@ static bool wasm_prove_wall(void *self, backend_facts_t *facts, char failure[BAC
     }
     if (!is_ready(wasm)) {
         snprintf(failure, BACKEND_TEXT_MAX, "the template process did not come up");
+        facts->is_untried = true;
         return false;
     }
-    if (!wasm_prove(wasm->workers, wasm->pages, failure))
+    wasm_proof_t outcome = wasm_prove(wasm->workers, wasm->pages, failure);
+    facts->is_untried = outcome == WASM_PROOF_UNTRIED;
+    if (outcome != WASM_PROOF_HOLDS)
         return false;
     wasm->was_proven = true;
     wasm_describe(wasm, facts);

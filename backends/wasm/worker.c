@@ -16,7 +16,8 @@
 
 enum {
     WORKER_MAGIC = 0x776f726b,
-    READ_BYTES = 64 * 1024,   /* of one worker in one turn of the loop */
+    READ_BYTES = 64 * 1024, /* of one worker in one turn of the loop */
+    PLACE_LOOK_MS = 1,
     SEND_BUFFER = 384 * 1024, /* asked for, so that the largest snippet mostly goes out in one write */
 };
 
@@ -336,6 +337,12 @@ wasm_worker_t *wasm_worker_take(wasm_workers_t *workers, bool is_probe, uint64_t
     wasm_worker_t *worker = is_probe ? NULL : worker_idle(workers);
     co_wake_t wake = CO_WOKEN;
 
+    /* Places are held a little longer than runs: until the kernel has taken the old workers down. */
+    while (worker == NULL && workers->count >= workers->places) {
+        if (clock_mono_us() >= until_us || co_sleep(PLACE_LOOK_MS) == CO_CANCELED)
+            break;
+        worker = is_probe ? NULL : worker_idle(workers);
+    }
     if (worker == NULL)
         worker = worker_ask(workers, is_probe);
     if (worker == NULL) {

@@ -27,7 +27,7 @@ enum { ANNOUNCE = 16, START = 17, REFUSED = 18, DONE = 19, FAILED = 20, ANSWERS_
 /* --- the scripted wall, in the role's process; seen and moved by the test --- */
 
 typedef struct {
-    volatile int is_provable, is_misconfigured, proofs, running, most_running, canceled, stopped;
+    volatile int is_provable, is_untried, is_misconfigured, proofs, running, most_running, canceled, stopped;
 } script_t;
 
 static script_t *script;
@@ -61,6 +61,7 @@ static bool scripted_prove(void *self, backend_facts_t *facts, char failure[BACK
     scripted_describe(self, facts);
     facts->tier = TIER_CONTAINER;
     snprintf(failure, BACKEND_TEXT_MAX, "told to fail");
+    facts->is_untried = script->is_untried;
     return script->is_provable;
 }
 
@@ -529,7 +530,15 @@ static void test_proof_is_repeated(void **state)
     front_until_state(&front, STATE(READY));
     front_turn_for(2300);
     assert_in_range(script->proofs, 3, 4);
+    /* One that could not be tried says nothing against the wall... */
     script->is_provable = 0;
+    script->is_untried = 1;
+    front_turn_for(1200);
+    assert_int_equal(front.announce->state, STATE(READY));
+    assert_string_equal(front.announce->tier, "container");
+    assert_in_range(front.announce->evidence_age_ms, 900, 3000);
+    /* ...and one that was tried and failed says all. */
+    script->is_untried = 0;
     front_until_state(&front, STATE(FAILED));
     front_close(&front);
 }

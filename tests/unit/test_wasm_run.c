@@ -271,14 +271,14 @@ static void test_memory_cap_holds_natively(void **state)
 typedef struct {
     wasm_workers_t *workers;
     uint32_t pages;
-    bool ok;
+    wasm_proof_t outcome;
     char failure[BACKEND_TEXT_MAX];
 } proof_run_t;
 
 static void proof_main(void *arg)
 {
     proof_run_t *p = arg;
-    p->ok = wasm_prove(p->workers, p->pages, p->failure);
+    p->outcome = wasm_prove(p->workers, p->pages, p->failure);
 }
 
 static void test_proof(void **state)
@@ -287,10 +287,10 @@ static void test_proof(void **state)
     proof_run_t right = {.workers = workers, .pages = PAGES}, wrong = {.workers = workers, .pages = SMALL_PAGES};
     in_coroutine(proof_main, &right);
     assert_string_equal(right.failure, "");
-    assert_true(right.ok);
+    assert_int_equal(right.outcome, WASM_PROOF_HOLDS);
     /* The proof can fail: a template with a larger cap than was asked for does not pass. */
     in_coroutine(proof_main, &wrong);
-    assert_false(wrong.ok);
+    assert_int_equal(wrong.outcome, WASM_PROOF_BROKEN);
     assert_non_null(strstr(wrong.failure, "memory beyond the cap was given"));
 }
 

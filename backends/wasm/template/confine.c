@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <linux/audit.h>
+#include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sched.h>
@@ -49,22 +50,26 @@ static bool filter_install(struct sock_filter *rules, size_t count)
     return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0;
 }
 
+/* A new user namespace comes with all capabilities over itself: none is wanted. */
+static bool drop_capabilities(void)
+{
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {{0}};
+    return syscall(SYS_capset, &header, none) == 0;
+}
+
 static bool limit_to(int resource, rlim_t value)
 {
     struct rlimit limit = {.rlim_cur = value, .rlim_max = value};
     return setrlimit(resource, &limit) == 0;
 }
 
-bool confine_template_early(void)
+bool confine_template_early(bool *has_namespaces)
 {
-    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-    prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-    limit_to(RLIMIT_CORE, 0);
-    bool namespaces = unshare(CLONE_NEWUSER | CLONE_NEWNET | CLONE_NEWIPC) == 0;
-    /* The credential change of a new user namespace clears both. */
-    prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-    prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
-    return namespaces;
+    *has_namespaces = unshare(CLONE_NEWUSER | CLONE_NEWNET | CLONE_NEWIPC) == 0;
+    /* The death signal last: a change of credentials, such as the new user namespace, clears it. */
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && limit_to(RLIMIT_CORE, 0) && drop_capabilities() &&
+           prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) == 0 && prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) == 0;
 }
 
 bool confine_template(void)

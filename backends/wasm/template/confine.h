@@ -10,10 +10,11 @@
 
 enum { WORKER_FD = 3 }; /* a worker's one descriptor: the stream to the role */
 
-/* Before anything else in the template: no new privileges, no core, not traceable; a user and network namespace of its
- * own where the kernel permits (returned). The namespace is made once and shared by all workers: it holds no interface,
- * so there is nothing in it to share, and a fresh one for each run would cost more than the run. */
-bool confine_template_early(void);
+/* Before anything else in the template: no capability, no new privileges, no core, not traceable, gone with the role; a
+ * user and network namespace of its own where the kernel permits. The namespace is made once and shared by all workers:
+ * it holds no interface, so there is nothing in it to share, and a fresh one for each run would cost more than the run.
+ */
+bool confine_template_early(bool *has_namespaces);
 /* Once the engine stands: the template may fork, pass descriptors, reap and no more. False when the kernel refuses. */
 bool confine_template(void);
 /* In a worker, first thing: dies with the template, keeps only `fd`, which becomes WORKER_FD, and may create nothing.

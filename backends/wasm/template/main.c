@@ -162,13 +162,15 @@ int main(int argc, char **argv)
     uint32_t fd, pages;
     sigset_t children;
     int signal_fd;
+    bool namespaces;
 
     if (argc != 4 || !parse_number(argv[1], 0, 1 << 20, &fd) ||
         !parse_number(argv[2], WASM_PAGES_MIN, WASM_PAGES_MAX, &pages) ||
         !parse_number(argv[3], 1, WASM_WORKERS_MAX, &worker_max) || !has_stack())
         return 2;
     control_fd = (int)fd;
-    bool namespaces = confine_template_early();
+    if (!confine_template_early(&namespaces))
+        return 3;
     sigemptyset(&children);
     sigaddset(&children, SIGCHLD);
     if (sigprocmask(SIG_SETMASK, &children, NULL) != 0 ||
