@@ -559,6 +559,28 @@ class Gateway:
     def remove(self):
         shutil.rmtree(self.home, ignore_errors=True)
 
+    def write_callers(self, callers):
+        """The callers file from {id: token} or {id: entry without the id}; PLIMSOLL_CLIENTS_FILE names it."""
+        entries = []
+        for caller, what in callers.items():
+            entry = {"token_sha256": token_hash(what), "scopes": ["code:run"]} if isinstance(what, str) else what
+            entries.append({"id": caller, **entry})
+            if isinstance(what, str):
+                self.secrets.append(what)
+        path = self.home / "callers.json"
+        part = self.home / "callers.json.part"
+        part.write_text(json.dumps({"clients": entries}))
+        part.rename(path)
+        self.settings["PLIMSOLL_CLIENTS_FILE"] = str(path)
+        return path
+
+    def barrier(self, name="barrier"):
+        """Code for the stand-in wall that runs until the barrier's file is removed, and the file."""
+        path = self.faults.folder / name
+        path.touch()
+        path.chmod(0o666)
+        return f"standin: hold until {path} is gone", path
+
     def restart(self):
         self.stop()
         return self.start()
