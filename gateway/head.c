@@ -74,11 +74,42 @@ static head_field_t *field_place(head_t *h, framing_t *f, const char *name, size
         {"connect-timeout-ms", &h->connect_timeout},
         {"x-request-id", &h->x_request_id},
         {"traceparent", &h->traceparent},
-        {"x-forwarded-for", &h->forwarded_for},
     };
     for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++)
         if (strlen(wanted[i].name) == len && strncasecmp(wanted[i].name, name, len) == 0)
             return wanted[i].place;
+    return NULL;
+}
+
+/* Path and query of an origin-form target, or of what follows the authority of an absolute one. */
+static void split_target(const char *target, size_t len, head_t *h)
+{
+    const char *query = memchr(target, '?', len);
+    h->path = (head_field_t){target, query != NULL ? (size_t)(query - target) : len, 1};
+    if (query != NULL)
+        h->query = (head_field_t){query + 1, len - h->path.len - 1, 1};
+    if (h->path.len == 0)
+        h->path = (head_field_t){"/", 1, 1};
+}
+
+/* RFC 9112 3.2.2. Whose authority it is, is not ours to judge; where it ends, is: another reader must not take for
+ * authority or query what we take for the path. */
+static const char *parse_absolute_target(const char *target, size_t len, head_t *h)
+{
+    size_t at = len > 7 && strncasecmp(target, "http://", 7) == 0    ? 7
+                : len > 8 && strncasecmp(target, "https://", 8) == 0 ? 8
+                                                                     : 0;
+    if (at == 0)
+        return "the request target is not a path";
+    size_t host = at;
+    while (at < len && target[at] != '/' && target[at] != '?') {
+        if (!is_host_char((unsigned char)target[at]))
+            return "the request target's host has a character that is not allowed";
+        at++;
+    }
+    if (at == host)
+        return "the request target has no host";
+    split_target(target + at, len - at, h);
     return NULL;
 }
 
@@ -109,22 +140,18 @@ static const char *parse_request_line(const char *line, size_t len, head_t *h)
         (version[7] != '0' && version[7] != '1'))
         return "the protocol version is not HTTP/1.0 or HTTP/1.1";
     h->minor = version[7] - '0';
-    if (target[0] != '/' && !(target_len == 1 && target[0] == '*')) {
-        /* absolute-form: the authority is not ours to judge, the path is */
-        size_t scheme = target_len > 7 && strncasecmp(target, "http://", 7) == 0    ? 7
-                        : target_len > 8 && strncasecmp(target, "https://", 8) == 0 ? 8
-                                                                                    : 0;
-        const char *slash = scheme != 0 ? memchr(target + scheme, '/', target_len - scheme) : NULL;
-        if (slash == NULL)
-            return "the request target is not a path";
-        target_len -= (size_t)(slash - target);
-        target = slash;
-    }
-    const char *query = memchr(target, '?', target_len);
-    h->path = (head_field_t){target, query != NULL ? (size_t)(query - target) : target_len, 1};
-    if (query != NULL)
-        h->query = (head_field_t){query + 1, target_len - h->path.len - 1, 1};
+    if (target[0] != '/' && !(target_len == 1 && target[0] == '*'))
+        return parse_absolute_target(target, target_len, h);
+    split_target(target, target_len, h);
     return NULL;
+}
+
+/* The last ones stay: what comes last was added last, by the proxy nearest to us. */
+static void keep_forwarded(head_t *h, const char *value, size_t len)
+{
+    if (h->forwarded_lines == FORWARDED_LINES_MAX)
+        memmove(h->forwarded_for, h->forwarded_for + 1, --h->forwarded_lines * sizeof(h->forwarded_for[0]));
+    h->forwarded_for[h->forwarded_lines++] = (head_field_t){value, len, 1};
 }
 
 static const char *parse_field(const char *line, size_t len, head_t *h, framing_t *f)
@@ -152,6 +179,8 @@ static const char *parse_field(const char *line, size_t len, head_t *h, framing_
             place->base = value;
             place->len = (size_t)(end - value);
         }
+    } else if (head_text_is_nocase(&(head_field_t){line, name_len, 1}, "x-forwarded-for")) {
+        keep_forwarded(h, value, (size_t)(end - value));
     }
     return NULL;
 }

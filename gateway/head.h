@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "gateway/limits.h"
+
 typedef struct {
     const char *base; /* points into the head; NULL = absent */
     size_t len;
@@ -18,12 +20,14 @@ typedef struct {
 } head_field_t;
 
 typedef struct {
-    head_field_t method, path; /* path: origin-form without query, or "*" */
+    head_field_t method, path; /* path: without query; "*", or "/" when an absolute target has none */
     int minor;                 /* HTTP/1.minor */
     bool has_length, chunked, expects_continue, persistent;
     uint64_t length; /* Content-Length */
     head_field_t authorization, request_id, content_type, content_encoding, connect_version, connect_timeout,
-        x_request_id, traceparent, forwarded_for, query;
+        x_request_id, traceparent, query;
+    head_field_t forwarded_for[FORWARDED_LINES_MAX]; /* X-Forwarded-For, line by line as they came; the last ones */
+    size_t forwarded_lines;
     size_t bytes; /* of the head, its empty line included */
 } head_t;
 

@@ -65,10 +65,7 @@ void intake_identify(lane_t *lane, const head_t *head, const struct sockaddr *pe
         memcpy(in->request_id, head->request_id.base, REQUEST_ID_LEN);
     take_x_request_id(&head->x_request_id, in->x_request_id);
     continue_trace(&head->traceparent, in->traceparent);
-    /* a repeated X-Forwarded-For would have to be joined; nobody we trust sends one */
-    bool one = head->forwarded_for.count == 1;
-    proxies_client(lane->front->proxies, peer, one ? head->forwarded_for.base : NULL, head->forwarded_for.len,
-                   in->address);
+    proxies_client(lane->front->proxies, peer, head->forwarded_for, head->forwarded_lines, in->address);
 }
 
 /* "application/json", optionally with charset=utf-8, or "application/proto". */

@@ -13,6 +13,7 @@ enum {
     CHUNKED_RESERVE_STEP = 64 * 1024, /* an undeclared body takes budget in steps of this */
     RESPONSE_MAX = 32 * 1024 * 1024,  /* the most a client accepts, spec 1.6 */
     REQUEST_ID_LEN = 32,              /* lowercase hex digits */
+    FORWARDED_LINES_MAX = 8,          /* X-Forwarded-For lines: a chain has 2 or 3 proxies, each may add its own */
     TRACE_TOKEN_MAX = 128,            /* characters of an X-Request-ID that is taken over */
     TIMEOUT_HEADER_DIGITS = 10,       /* Connect-Timeout-Ms */
     CALLER_DECODE_SHARE = 2,          /* one caller holds at most 1/2 of the decode slots */

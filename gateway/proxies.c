@@ -73,25 +73,33 @@ static void print(const struct sockaddr *sa, char out[PROXY_ADDRESS_MAX])
         snprintf(out, PROXY_ADDRESS_MAX, "unknown");
 }
 
-void proxies_client(const proxies_t *p, const struct sockaddr *peer, const char *forwarded, size_t len,
+/* The hop named last in what is left of the lines, taken off them. false: there is none, or it is no address. */
+static bool take_hop(head_field_t *line, const head_field_t *lines, size_t *count, struct sockaddr_storage *out)
+{
+    while (line->len == 0) {
+        if (*count == 0)
+            return false;
+        *line = lines[--*count];
+    }
+    const char *comma = memrchr(line->base, ',', line->len);
+    const char *a = comma != NULL ? comma + 1 : line->base, *b = line->base + line->len;
+    while (a < b && (*a == ' ' || *a == '\t'))
+        a++;
+    while (b > a && (b[-1] == ' ' || b[-1] == '\t'))
+        b--;
+    line->len = comma != NULL ? (size_t)(comma - line->base) : 0;
+    return address_of_text(a, (size_t)(b - a), out);
+}
+
+void proxies_client(const proxies_t *p, const struct sockaddr *peer, const head_field_t *lines, size_t count,
                     char out[PROXY_ADDRESS_MAX])
 {
-    struct sockaddr_storage hop;
+    struct sockaddr_storage hop, next;
     const struct sockaddr *at = peer;
-    const char *end = forwarded != NULL ? forwarded + len : NULL;
-    for (int hops = 0; forwarded != NULL && end > forwarded && hops < HOPS_MAX && proxies_contain(p, at); hops++) {
-        const char *comma = memrchr(forwarded, ',', (size_t)(end - forwarded));
-        const char *a = comma != NULL ? comma + 1 : forwarded, *b = end;
-        while (a < b && (*a == ' ' || *a == '\t'))
-            a++;
-        while (b > a && (b[-1] == ' ' || b[-1] == '\t'))
-            b--;
-        struct sockaddr_storage next;
-        if (!address_of_text(a, (size_t)(b - a), &next))
-            break;
+    head_field_t line = {NULL, 0, 0};
+    for (int hops = 0; hops < HOPS_MAX && proxies_contain(p, at) && take_hop(&line, lines, &count, &next); hops++) {
         hop = next;
         at = (const struct sockaddr *)&hop;
-        end = comma != NULL ? comma : forwarded;
     }
     print(at, out);
 }
