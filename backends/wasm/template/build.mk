@@ -41,11 +41,11 @@ $(ENGINE_OUT)/wasm-rt-impl.o: $(WABT_RUNTIME)/wasm-rt-impl.c
 	$(CC) $(ENGINE_CFLAGS) -I$(WABT_RUNTIME) -c -o $@ $<
 
 # The guest's set-up script as one C string.
-$(ENGINE_OUT)/backends/wasm/template/shim.h: backends/wasm/template/shim.js
+$(ENGINE_OUT)/shim-source.h: backends/wasm/template/shim.js
 	@mkdir -p $(dir $@)
-	{ echo 'static const char SHIM_SOURCE[] ='; sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/.*/"&\\n"/' $<; echo ';'; } > $@
+	{ echo 'static const char SHIM_SOURCE[] ='; sed -e '/^ *\/\//d' -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/.*/"&\\n"/' $<; echo ';'; } > $@
 
-$(ENGINE_OUT)/%.o: backends/wasm/template/%.c $(ENGINE_OUT)/engine-module.c $(ENGINE_OUT)/backends/wasm/template/shim.h
+$(ENGINE_OUT)/%.o: backends/wasm/template/%.c $(ENGINE_OUT)/engine-module.c $(ENGINE_OUT)/shim-source.h
 	$(CC) $(TEMPLATE_CFLAGS) -c -o $@ $<
 
 # Static: a smaller address space, and so a cheaper fork.

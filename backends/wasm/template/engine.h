@@ -14,8 +14,11 @@ enum { ENGINE_STACK_MAX = 512 * 1024 }; /* of the module's 1 MiB; recursion past
 /* In the template: instantiates the module with at most `max_pages` of memory. False when it trapped. */
 bool engine_boot(uint32_t max_pages);
 /* In a worker: makes the runtime and the context, with randomness of this process alone, and what the guest finds in
- * it. False when the memory does not suffice. */
-bool engine_prepare(void);
+ * it, by the compiled set-up script. False when the memory does not suffice. */
+bool engine_prepare(const uint8_t *shim, size_t shim_len);
+/* In a process that ends afterwards: a script in the engine's compiled form, in the module's memory; NULL when it does
+ * not compile. */
+const uint8_t *engine_compile(const char *source, size_t source_len, size_t *len);
 /* In the worker, confined: room in guest memory for the code's bytes, NULL when there is none. */
 uint8_t *engine_code_room(uint32_t len);
 /* Evaluates the code in the room, runs its jobs and ends the process with its output. `deadline_ns` is monotonic. */

@@ -20,6 +20,7 @@
 
 #include "backends/wasm/template/confine.h"
 #include "backends/wasm/template/engine.h"
+#include "backends/wasm/template/shim.h"
 #include "backends/wasm/template/worker.h"
 #include "backends/wasm/wire.h"
 
@@ -176,7 +177,7 @@ int main(int argc, char **argv)
     if (sigprocmask(SIG_SETMASK, &children, NULL) != 0 ||
         (signal_fd = signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK)) < 0)
         return 3;
-    if (!engine_boot(pages) || !confine_template())
+    if (!engine_boot(pages) || !shim_compile() || !confine_template())
         return 3;
     if (!control_send(WASM_CONTROL_HELLO, 0, namespaces ? WASM_HELLO_NAMESPACES : 0, -1))
         return 0;

@@ -1,7 +1,8 @@
 // What the guest finds beside the engine's own built-ins. Evaluated in each worker before any guest code; the value of this script is
-// called with the two native functions and the snippet's source stays out of it. Nothing of it is reachable by name.
-(function (print, hostCall, define) {
+// called with the two native functions. Nothing of it is reachable by name.
+(function (print, hostCall) {
   "use strict";
+  const define = Object.defineProperty;
   const own = (name, value) => define(globalThis, name, { value, writable: true, enumerable: false, configurable: true });
 
   // Console: one stream, stdout, for every method.
