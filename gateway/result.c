@@ -26,6 +26,11 @@ static bool is_result_of(const Plimsoll__V1__RunResponse *r, const char *kind)
     }
 }
 
+static bool names_a_tier(const char *text)
+{
+    return tier_parse(text) != TIER_UNKNOWN || strcmp(text, tier_name(TIER_UNKNOWN)) == 0;
+}
+
 /* A backend's word is checked like anybody's: what does not hold never reaches the caller as a result. */
 static const char *judge(const run_t *run, const Plimsoll__V1__RunResponse *r)
 {
@@ -33,6 +38,8 @@ static const char *judge(const run_t *run, const Plimsoll__V1__RunResponse *r)
         return "the backend's answer names another backend";
     if (!is_result_of(r, run->kind))
         return "the backend's answer holds no result of the request's kind";
+    if (!names_a_tier(r->isolation))
+        return "the backend's answer states a tier there is not";
     if (!tier_meets(tier_parse(r->isolation), run->terms.floor))
         return "the backend's answer states a tier below the request's floor";
     if (run->rule != NULL && !software_rule_allows(run->rule, r->software_identity))

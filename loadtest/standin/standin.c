@@ -18,6 +18,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -296,8 +297,8 @@ static bool act_lie(play_t *play, const char *rest)
     Plimsoll__V1__RunResponse *response =
         response_of(is_project(play) != wrong_kind, 0, false, (uint8_t *)mem_strdup("lie\n"), strlen("lie\n"));
     backend_run_done(play->run, strcmp(rest, "name") == 0 ? "somebody" : play->wall->name, response, false);
-    if (strcmp(rest, "tier") == 0)
-        replace(&response->isolation, "none");
+    if (strncmp(rest, "tier ", 5) == 0)
+        replace(&response->isolation, rest + 5);
     if (strcmp(rest, "garbage") == 0)
         replace(&response->instance, "\xff\xfe"); /* no UTF-8, so no protobuf string */
     if (strcmp(rest, "record") == 0) {
@@ -306,6 +307,26 @@ static bool act_lie(play_t *play, const char *rest)
         response->record->version = 2;
     }
     return true;
+}
+
+static void __attribute__((format(printf, 2, 3))) leave_line(const standin_t *wall, const char *fmt, ...)
+{
+    char line[LINE_MAX_BYTES];
+    va_list args;
+    if (wall->log_fd < 0)
+        return;
+    va_start(args, fmt);
+    int len = vsnprintf(line, sizeof(line), fmt, args);
+    va_end(args);
+    /* One write a line, in append mode: lines of two processes do not mix. */
+    if (len >= (int)sizeof(line) || write(wall->log_fd, line, (size_t)len) != len)
+        mem_fatal("PLIMSOLL_STANDIN_LOG cannot be written");
+}
+
+static bool act_note(play_t *play, const char *rest)
+{
+    leave_line(play->wall, "note %.64s\n", rest);
+    return false;
 }
 
 static bool act_exit(play_t *play, const char *rest)
@@ -369,8 +390,9 @@ static bool act(play_t *play, const char *line)
     static const struct {
         const char *verb;
         bool (*act)(play_t *play, const char *rest);
-    } acts[] = {{"answer", act_answer}, {"bytes", act_bytes}, {"refuse", act_refuse}, {"fail", act_fail},
-                {"lie", act_lie},       {"exit", act_exit},   {"hold", act_hold},     {"deaf", act_deaf}};
+    } acts[] = {{"answer", act_answer}, {"bytes", act_bytes}, {"refuse", act_refuse},
+                {"fail", act_fail},     {"lie", act_lie},     {"exit", act_exit},
+                {"hold", act_hold},     {"deaf", act_deaf},   {"note", act_note}};
     size_t len = strcspn(line, " ");
     for (size_t i = 0; i < sizeof(acts) / sizeof(acts[0]); ++i)
         if (strlen(acts[i].verb) == len && strncmp(line, acts[i].verb, len) == 0)
@@ -403,21 +425,11 @@ static void follow_lines(play_t *play)
     act_answer(play, "");
 }
 
-static void leave_line(const standin_t *wall, const backend_run_t *run)
-{
-    char line[LINE_MAX_BYTES];
-    if (wall->log_fd < 0)
-        return;
-    int len = snprintf(line, sizeof(line), "%s %s %s\n", run->run_id, run->caller, wall->name);
-    if (write(wall->log_fd, line, (size_t)len) != len)
-        mem_fatal("PLIMSOLL_STANDIN_LOG cannot be written");
-}
-
 static void standin_run(void *self, backend_run_t *run)
 {
     standin_t *wall = standin_check(self);
     play_t play = {.wall = wall, .run = run};
-    leave_line(wall, run);
+    leave_line(wall, "%s %.256s %s\n", run->run_id, run->caller, wall->name);
     if (backend_step(run, STEP_CREATE)) {
         backend_run_refuse(run, PLIMSOLL__BACKEND__REFUSAL__REFUSAL_CAPACITY, "no stand-in could be made",
                            "fault point");
