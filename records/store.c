@@ -18,15 +18,35 @@ static store_t *checked(void *data)
     return store;
 }
 
-static void on_redis_state(void *data, bool up, const char *reason)
+static void tell_state(store_t *store, bool up, const char *reason)
 {
-    store_t *store = checked(data);
-    if (store->closing)
-        return;
     if (store->callbacks.on_state != NULL)
         store->callbacks.on_state(store->callbacks.data, up, reason);
+}
+
+/* The store is up while all its connections are. */
+static void on_link_state(void *data, bool up, const char *reason)
+{
+    store_link_t *link = data;
+    store_t *store = checked(link->store);
+    bool changed = link->up != up, was_up = store_is_up(store);
+    if (store->closing)
+        return;
+    if (changed) {
+        link->up = up;
+        store->links_up = up ? store->links_up + 1 : store->links_up - 1;
+    }
+    if (was_up != store_is_up(store))
+        tell_state(store, up, reason);
+    else if (!changed && link == &store->links[0])
+        tell_state(store, false, reason); /* still not, and why; the first speaks for all */
     if (up)
         store_retry_step(store);
+}
+
+redis_t *store_redis_for(store_t *store, const char *id)
+{
+    return store->links[(unsigned char)id[0] % STORE_LINKS].redis;
 }
 
 static void on_published(void *data, const char *payload, size_t len)
@@ -53,7 +73,10 @@ store_t *store_create(loop_t *loop, const redis_address_t *address, const store_
     redis_script_init(&store->settle, "settle", STORE_LUA_SETTLE);
     redis_script_init(&store->runs, "runs", STORE_LUA_RUNS);
     store_retry_init(store);
-    store->redis = redis_create(loop, address, on_redis_state, store);
+    for (size_t i = 0; i != STORE_LINKS; ++i) {
+        store->links[i].store = store;
+        store->links[i].redis = redis_create(loop, address, on_link_state, &store->links[i]);
+    }
     if (callbacks->on_settled != NULL)
         store->subscription = redis_subscribe(loop, address, SETTLED_CHANNEL, on_published, NULL, store);
     return store;
@@ -67,7 +90,8 @@ void store_destroy(store_t *store)
     store->closing = true;
     if (store->subscription != NULL)
         redis_unsubscribe(store->subscription);
-    redis_destroy(store->redis);
+    for (size_t i = 0; i != STORE_LINKS; ++i)
+        redis_destroy(store->links[i].redis);
     store_retry_dispose(store);
     store->magic = 0;
     free(store);
@@ -75,7 +99,7 @@ void store_destroy(store_t *store)
 
 bool store_is_up(const store_t *store)
 {
-    return redis_is_up(store->redis);
+    return store->links_up == STORE_LINKS;
 }
 
 size_t store_backlog(const store_t *store)

@@ -304,8 +304,8 @@ static void admitting_send(admitting_t *a, char mode, uint32_t lease_ms, uint32_
     store_argv_add(&args, interval, (size_t)sprintf(interval, "%" PRId64, pace.interval_us));
     store_argv_add(&args, window, (size_t)sprintf(window, "%" PRId64, window_us));
     store_argv_add(&args, window_ms, (size_t)sprintf(window_ms, "%" PRId64, (window_us + 999) / 1000));
-    redis_eval(a->store->redis, &a->store->admit, STORE_DEADLINE_MS, on_reply, a, args.nkeys, args.argc, args.base,
-               args.len);
+    redis_eval(store_redis_for(a->store, a->takes ? a->run_id : a->request_id), &a->store->admit, STORE_DEADLINE_MS,
+               on_reply, a, args.nkeys, args.argc, args.base, args.len);
 }
 
 /* NULL for an id or digest that is none: refused without asking, as it could name another's key. */

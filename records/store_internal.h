@@ -16,7 +16,10 @@ enum {
     STORE_LEASE_MAX_MS = 24 * 3600 * 1000, /* longer leases are cut: the slots key is sure to live this long */
     STORE_SLOT_RETRY_MS = 1000,            /* the hint of NO_SLOT: nobody knows when a run ends */
     STORE_RETRY_WINDOW = 64,               /* settlements sent again and in flight, once one was taken */
-    STORE_RETRY_PAUSE_MS = 200,            /* between probes of a Redis that does not take them */
+    STORE_RETRY_WINDOW_BYTES = 2 * 1024 * 1024, /* of them; one alone may be larger */
+    STORE_RETRY_DEADLINE_MS =
+        2000,                      /* nobody waits for these, and a large one on a slow disk must get through at last */
+    STORE_RETRY_PAUSE_MS = 200,    /* between probes of a Redis that does not take them */
     STORE_RETRY_REFUSED_MS = 1000, /* one that Redis answered with an error lets the others pass for this long */
     STORE_RETRY_BYTES_MAX = 64 * 1024 * 1024, /* kept settlements past this keep their record and lose their output */
 };
@@ -43,16 +46,27 @@ typedef struct {
     size_t count;       /* at most STORE_RETRY_MAX */
     size_t withdrawals; /* of those; at most STORE_WITHDRAWALS_MAX */
     size_t bytes;
-    size_t in_flight; /* of those listed */
-    size_t window;    /* 1 while probing */
-    uint64_t dropped; /* refused for want of room */
+    size_t in_flight, bytes_in_flight; /* of those listed */
+    size_t window;                     /* 1 while probing */
+    uint64_t dropped;                  /* refused for want of room */
     loop_timer_t timer;
 } store_retry_t;
+
+/* Redis reads about 20 KB of one connection before it syncs its file, ten runs' worth, and serves all connections
+ * between two syncs: several make the group that shares a sync larger. What concerns one run goes over one connection,
+ * so it arrives in order. */
+enum { STORE_LINKS = 4 };
+typedef struct {
+    store_t *store;
+    redis_t *redis;
+    bool up;
+} store_link_t;
 
 struct store {
     uint32_t magic;
     loop_t *loop;
-    redis_t *redis;
+    store_link_t links[STORE_LINKS];
+    unsigned links_up;
     redis_subscription_t *subscription;
     store_callbacks_t callbacks;
     redis_script_t admit, settle, runs;
@@ -63,6 +77,9 @@ struct store {
     bool silent;
     bool closing;
 };
+
+/* store.c: the connection for what is named by an id (lowercase hex). */
+redis_t *store_redis_for(store_t *store, const char *id);
 
 /* store_keys.c */
 typedef struct {
@@ -95,7 +112,8 @@ struct store_settling {
     bool listed, in_flight, withdraws;
     store_settled_cb cb; /* NULL once called */
     void *data;
-    loop_task_t task;    /* an answer without Redis */
+    loop_task_t task; /* an answer without Redis */
+    redis_t *redis;
     uint64_t not_before; /* monotonic ms */
     int nkeys, argc;
     size_t at[STORE_ARGS_MAX], len[STORE_ARGS_MAX]; /* in `block` */
@@ -103,7 +121,7 @@ struct store_settling {
     size_t size;       /* bytes it costs to keep */
     char *block;
 };
-void store_settling_send(store_settling_t *s);
+void store_settling_send(store_settling_t *s, uint32_t deadline_ms);
 void store_settling_free(store_settling_t *s);
 /* Gives the stored output up, keeps the record. */
 void store_settling_drop_answer(store_settling_t *s);
@@ -115,11 +133,10 @@ void store_retry_init(store_t *store);
 void store_retry_dispose(store_t *store);
 /* Takes the settlement over; false: no room, the caller frees it. */
 bool store_retry_add(store_t *store, store_settling_t *s);
-void store_retry_remove(store_t *store, store_settling_t *s);
 /* Sends what is due, in order. */
 void store_retry_step(store_t *store);
-/* What became of one that was in flight. */
-void store_retry_taken(store_t *store);
+/* What became of a listed one that was in flight: taken ones leave the list and are freed. */
+void store_retry_taken(store_t *store, store_settling_t *s);
 void store_retry_failed(store_t *store, store_settling_t *s, bool answered);
 
 /* store_run.c: the value of a run's key. */

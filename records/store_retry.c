@@ -1,7 +1,7 @@
 /*
  * Settlements that Redis did not take: kept in order, tried again until they are taken. While it is not known whether
- * Redis takes anything, one at a time goes out as a probe; once one was taken, a window of them. Bounded in number (the
- * newest is refused and counted) and in bytes (outputs are given up, records are not).
+ * Redis takes anything, one at a time goes out as a probe; each that is taken doubles the window. Bounded in number
+ * (the newest is refused and counted) and in bytes (outputs are given up, records are not).
  */
 #include "records/store_internal.h"
 
@@ -22,6 +22,25 @@ void store_retry_init(store_t *store)
     loop_timer_init(&store->retry.timer, on_timer, store);
 }
 
+static void list_remove(store_retry_t *retry, store_settling_t *s)
+{
+    if (!s->listed)
+        mem_fatal("store_retry: not listed");
+    if (s->_prev != NULL)
+        s->_prev->_next = s->_next;
+    else
+        retry->_head = s->_next;
+    if (s->_next != NULL)
+        s->_next->_prev = s->_prev;
+    else
+        retry->_tail = s->_prev;
+    s->_next = s->_prev = NULL;
+    s->listed = false;
+    --retry->count;
+    retry->withdrawals -= s->withdraws;
+    retry->bytes -= s->size;
+}
+
 void store_retry_dispose(store_t *store)
 {
     store_retry_t *retry = &store->retry;
@@ -30,7 +49,7 @@ void store_retry_dispose(store_t *store)
         log_event(LOG_ERROR, "store_settlements_left", log_uint("count", retry->count));
     while (retry->_head != NULL) {
         store_settling_t *s = retry->_head;
-        store_retry_remove(store, s);
+        list_remove(retry, s);
         store_settling_free(s);
     }
 }
@@ -78,52 +97,48 @@ bool store_retry_add(store_t *store, store_settling_t *s)
     return true;
 }
 
-void store_retry_remove(store_t *store, store_settling_t *s)
+static bool has_window(const store_retry_t *retry, const store_settling_t *s)
 {
-    store_retry_t *retry = &store->retry;
-    if (!s->listed)
-        mem_fatal("store_retry_remove: not listed");
-    if (s->_prev != NULL)
-        s->_prev->_next = s->_next;
-    else
-        retry->_head = s->_next;
-    if (s->_next != NULL)
-        s->_next->_prev = s->_prev;
-    else
-        retry->_tail = s->_prev;
-    s->_next = s->_prev = NULL;
-    s->listed = false;
-    --retry->count;
-    retry->withdrawals -= s->withdraws;
-    retry->bytes -= s->size;
+    return retry->in_flight == 0 ||
+           (retry->in_flight < retry->window && retry->bytes_in_flight + s->size <= STORE_RETRY_WINDOW_BYTES);
 }
 
 void store_retry_step(store_t *store)
 {
     store_retry_t *retry = &store->retry;
     uint64_t now = clock_mono_ms();
-    for (store_settling_t *s = retry->_head; s != NULL && retry->in_flight < retry->window; s = s->_next) {
-        if (!redis_is_up(store->redis))
-            return; /* the next step comes with the connection */
-        if (!s->in_flight && now >= s->not_before) {
+    for (store_settling_t *s = retry->_head; s != NULL && has_window(retry, s); s = s->_next) {
+        if (!s->in_flight && now >= s->not_before && redis_is_up(s->redis)) {
             ++retry->in_flight;
-            store_settling_send(s);
+            retry->bytes_in_flight += s->size;
+            store_settling_send(s, STORE_RETRY_DEADLINE_MS);
         }
     }
     if (retry->count != 0 && retry->in_flight == 0)
         pause_then_probe(store);
 }
 
-void store_retry_taken(store_t *store)
+static void landed(store_retry_t *retry, const store_settling_t *s)
 {
-    store->retry.window = STORE_RETRY_WINDOW;
-    --store->retry.in_flight;
-    store_retry_step(store);
+    --retry->in_flight;
+    retry->bytes_in_flight -= s->size;
+}
+
+void store_retry_taken(store_t *store, store_settling_t *s)
+{
+    store_retry_t *retry = &store->retry;
+    landed(retry, s);
+    list_remove(retry, s);
+    store_settling_free(s);
+    retry->window = retry->window < STORE_RETRY_WINDOW / 2 ? retry->window * 2 : STORE_RETRY_WINDOW;
+    if (!store->closing)
+        store_retry_step(store);
 }
 
 void store_retry_failed(store_t *store, store_settling_t *s, bool answered)
 {
-    --store->retry.in_flight;
+    landed(&store->retry, s);
     s->not_before = answered ? clock_mono_ms() + STORE_RETRY_REFUSED_MS : 0;
-    pause_then_probe(store);
+    if (!store->closing)
+        pause_then_probe(store);
 }

@@ -66,13 +66,28 @@ static bool is_page(const redisReply *reply, uint32_t limit)
     if (reply->type != REDIS_REPLY_ARRAY || reply->elements % 2 != 0 || reply->elements / 2 > limit + 1)
         return false;
     for (size_t i = 0; i != reply->elements; i += 2) {
-        const redisReply *id = reply->element[i], *value = reply->element[i + 1];
-        if (id->type != REDIS_REPLY_STRING || !store_is_hexn(id->str, id->len, STORE_ID))
-            return false;
-        if (value->type != REDIS_REPLY_STRING && value->type != REDIS_REPLY_NIL)
+        int value = reply->element[i + 1]->type;
+        if (reply->element[i]->type != REDIS_REPLY_STRING || (value != REDIS_REPLY_STRING && value != REDIS_REPLY_NIL))
             return false;
     }
     return true;
+}
+
+static bool is_answer(const redisReply *reply, uint32_t limit)
+{
+    return (reply->type == REDIS_REPLY_INTEGER && reply->integer == 0) || is_page(reply, limit);
+}
+
+/* The script says 0 for an index of another type; an entry that is no run id is none of ours either. */
+static bool is_corrupt_index(const redisReply *reply)
+{
+    if (reply->type == REDIS_REPLY_INTEGER)
+        return true;
+    for (size_t i = 0; i != reply->elements; i += 2) {
+        if (!store_is_hexn(reply->element[i]->str, reply->element[i]->len, STORE_ID))
+            return true;
+    }
+    return false;
 }
 
 static void finish_page(reading_t *r, const redisReply *reply)
@@ -101,11 +116,11 @@ static void finish_page(reading_t *r, const redisReply *reply)
 static void on_page(void *data, redis_status_t status, const redisReply *reply, const char *err)
 {
     reading_t *r = reading_checked(data);
-    if (status == REDIS_REPLY && is_page(reply, r->limit)) {
-        finish_page(r, reply);
-        return;
-    }
-    if (status == REDIS_REPLY && reply->type == REDIS_REPLY_INTEGER) {
+    if (status == REDIS_REPLY && is_answer(reply, r->limit)) {
+        if (!is_corrupt_index(reply)) {
+            finish_page(r, reply);
+            return;
+        }
         char key[STORE_CLAIM_KEY_MAX];
         store_key(key, &r->prefix, "runs", "");
         store_log_corrupt(key);
@@ -133,7 +148,8 @@ void store_runs_list(store_t *store, const char *caller, uint32_t limit, const c
                    (size_t)sprintf(most, "%u", r->limit + 1)); /* one more tells whether there is a next page */
     store_argv_add(&args, cursor, strlen(cursor));
     store_argv_add(&args, runs, store_key(runs, &r->prefix, "run:", ""));
-    redis_eval(store->redis, &store->runs, STORE_DEADLINE_MS, on_page, r, args.nkeys, args.argc, args.base, args.len);
+    redis_eval(store_redis_for(store, r->prefix.text + 12), &store->runs, STORE_DEADLINE_MS, on_page, r, args.nkeys,
+               args.argc, args.base, args.len);
 }
 
 static void on_run(void *data, redis_status_t status, const redisReply *reply, const char *err)
@@ -164,6 +180,6 @@ void store_run_get(store_t *store, const char *caller, const char *run_id, store
     strcpy(r->run_id, store_is_hex(run_id, STORE_ID) ? run_id : NO_RUN);
     char key[STORE_CLAIM_KEY_MAX];
     size_t len = store_key(key, &r->prefix, "run:", r->run_id);
-    redis_command(store->redis, STORE_DEADLINE_MS, on_run, r, 2, (const char *[]){"GET", key},
+    redis_command(store_redis_for(store, r->run_id), STORE_DEADLINE_MS, on_run, r, 2, (const char *[]){"GET", key},
                   (const size_t[]){3, len});
 }

@@ -117,16 +117,14 @@ static void on_reply(void *data, redis_status_t status, const redisReply *reply,
     if (answered && !taken)
         log_event(LOG_WARN, "store_settle_failed",
                   log_str("reason", status == REDIS_REFUSED ? err : "malformed reply"));
-    if (taken) {
+    if (taken)
         log_bad_keys(s, reply->integer);
-        if (listed)
-            store_retry_remove(store, s);
+    if (taken && listed) {
+        store_retry_taken(store, s);
+    } else if (taken) {
         store_settling_free(s);
-        if (listed && !store->closing)
-            store_retry_taken(store);
     } else if (listed) {
-        if (!store->closing)
-            store_retry_failed(store, s, answered);
+        store_retry_failed(store, s, answered);
     } else if (store->closing || !store_retry_add(store, s)) {
         store_settling_free(s);
     }
@@ -134,13 +132,13 @@ static void on_reply(void *data, redis_status_t status, const redisReply *reply,
         cb(cb_data, taken);
 }
 
-void store_settling_send(store_settling_t *s)
+void store_settling_send(store_settling_t *s, uint32_t deadline_ms)
 {
     const char *argv[STORE_ARGS_MAX];
     for (int i = 0; i != s->argc; ++i)
         argv[i] = s->block + s->at[i];
     s->in_flight = true;
-    redis_eval(s->store->redis, &s->store->settle, STORE_DEADLINE_MS, on_reply, s, s->nkeys, s->argc, argv, s->len);
+    redis_eval(s->redis, &s->store->settle, deadline_ms, on_reply, s, s->nkeys, s->argc, argv, s->len);
 }
 
 /* The new value of the claim up to the answer. Returns its length. */
@@ -200,6 +198,7 @@ static store_settling_t *settling_build(store_t *store, const store_settlement_t
     bool with_answer = state == 'A' && settlement->request_id != NULL;
     store_settling_t *s =
         settling_create(store, &args, args.nkeys, settlement->answer, with_answer ? settlement->answer_len : 0);
+    s->redis = store_redis_for(store, settlement->run_id);
     free(run);
     return s;
 }
@@ -238,7 +237,7 @@ void store_settle(store_t *store, const store_settlement_t *settlement, store_se
     store_settling_t *s = settling_build(store, settlement, state);
     s->cb = cb;
     s->data = data;
-    store_settling_send(s);
+    store_settling_send(s, STORE_DEADLINE_MS);
 }
 
 void store_withdraw(store_t *store, const store_settlement_t *refusal)
