@@ -131,7 +131,7 @@ static bool install_filter(void)
     /* Its flags are out of a filter's sight; the C library goes back to clone. */
     if (seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0) != 0 ||
         seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(unshare), 1,
-                         SCMP_A0(SCMP_CMP_NE, TEMPLATE_NAMESPACES)) != 0)
+                         SCMP_CMP(0, SCMP_CMP_NE, TEMPLATE_NAMESPACES, 0)) != 0)
         goto Exit;
     seccomp_attr_set(filter, SCMP_FLTATR_CTL_OPTIMIZE, 2); /* a binary tree instead of a list */
     ok = seccomp_load(filter) == 0;

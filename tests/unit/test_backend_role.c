@@ -779,6 +779,36 @@ static void test_wasm_refuses_what_it_cannot_enforce(void **state)
     }
 }
 
+/* 8192 MB is more than a module can address, 3 MB less than its engine needs. */
+static void test_wasm_memory_setting(void **state)
+{
+    static const struct {
+        const char *setting;
+        uint32_t announced;
+        bool runs;
+    } cases[] = {{"8192", 4095, true}, {"4095", 4095, true}, {"4094", 4094, true}, {"4", 4, true}, {"3", 3, false}};
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {
+        setenv("SANDBOX_MEMORY_MB", cases[i].setting, 1);
+        role_start("wasm");
+        setenv("SANDBOX_MEMORY_MB", "64", 1);
+        front_open(&front);
+        front_until_state(&front, cases[i].runs ? STATE(READY) : STATE(FAILED));
+        assert_int_equal(front.announce->memory_mb, cases[i].announced);
+        if (cases[i].runs) {
+            front_ask(&front, 1, (ask_t){.code = "console.log(1)"});
+            front_turn(&front, 1, 3000);
+            assert_int_equal(front.answers[0].type, DONE);
+            assert_int_equal(front.answers[0].response->javascript->exit_code, 0);
+        } else {
+            assert_non_null(strstr(front.announce->failure, "SANDBOX_MEMORY_MB"));
+            expect_refused(&front, (ask_t){.code = "1"}, REFUSAL(UNSUPPORTED));
+        }
+        front_close(&front);
+        tear_down(NULL);
+    }
+}
+
 static size_t children_of(pid_t parent, pid_t out[], size_t max)
 {
     DIR *proc = opendir("/proc");
@@ -849,6 +879,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_second_signal_does_not_wait, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_wasm_in_the_role, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_wasm_refuses_what_it_cannot_enforce, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_wasm_memory_setting, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_wasm_role_killed, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, group_up, group_down);

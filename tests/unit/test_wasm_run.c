@@ -8,7 +8,7 @@
 
 #include "backends/wasm/proof.h"
 #include "backends/wasm/wasm.h"
-#include "config/options.h"
+#include "core/fault.h"
 
 enum { PAGES = 4096, SMALL_PAGES = 512, CAPACITY = 8 };
 
@@ -502,6 +502,51 @@ static void test_template_down_is_a_refusal(void **state)
     spin_until(is_up, workers);
 }
 
+/* U10: silence is no reason to end a run. */
+static void test_quiet_run_is_not_cut(void **state)
+{
+    (void)state;
+    expect("const d = Date.now(); while (Date.now() - d < 1500); console.log(\"done\")", 0, "done\n");
+}
+
+#ifdef PLIMSOLL_FAULTS
+/* Each step has its point; before the code is handed over nothing can have run, after it nobody knows. */
+static void test_fault_points(void **state)
+{
+    static const struct {
+        const char *point;
+        wasm_verdict_t verdict;
+    } cases[] = {{"backend.create", WASM_NOT_RUN},
+                 {"backend.stage", WASM_NOT_RUN},
+                 {"backend.execute", WASM_UNKNOWN},
+                 {"backend.collect", WASM_UNKNOWN},
+                 {"backend.delete", WASM_RAN}};
+    char dir[] = "/tmp/plimsoll-faults-XXXXXX", path[128], hit[160];
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    fault_init(dir);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {
+        snprintf(path, sizeof(path), "%s/%s", dir, cases[i].point);
+        snprintf(hit, sizeof(hit), "%s.hit", path);
+        FILE *f = fopen(path, "w");
+        fputs("once fail", f);
+        fclose(f);
+        backend_run_t run = {.run_id = "0", ._step_us = clock_mono_us()};
+        exchange_t x = {.workers = workers, .code = "1", .len = 1, .timeout_ms = 2000, .run = &run};
+        in_coroutine(exchange_main, &x);
+        assert_int_equal(unlink(hit), 0);
+        assert_int_equal(x.result.verdict, cases[i].verdict);
+        assert_string_equal(backend_step_name(run.ended_in), strcmp(cases[i].point, "backend.delete") == 0
+                                                                 ? "collect"
+                                                                 : cases[i].point + strlen("backend."));
+        exchange_dispose(&x);
+    }
+    fault_init(NULL);
+    rmdir(dir);
+    expect("console.log(1)", 0, "1\n");
+}
+#endif
+
 static bool is_refilled(void *arg)
 {
     return wasm_workers_idle(arg) == CAPACITY && wasm_workers_count(arg) == CAPACITY;
@@ -562,6 +607,10 @@ int main(void)
         cmocka_unit_test(test_cancel),
         cmocka_unit_test(test_template_killed_in_a_run),
         cmocka_unit_test(test_template_down_is_a_refusal),
+        cmocka_unit_test(test_quiet_run_is_not_cut),
+#ifdef PLIMSOLL_FAULTS
+        cmocka_unit_test(test_fault_points),
+#endif
         cmocka_unit_test(test_idle_workers_are_bounded_and_refilled),
         cmocka_unit_test(test_many_at_once),
     };
