@@ -117,14 +117,16 @@ const char *refusal_header(const refusal_t *r)
     return r->status == 404 ? "unsupported" : "request";
 }
 
-static void add_detail(buffer_t *out, const char *type, const ProtobufCMessage *message, bool first)
+/* A detail that is too long is left out: what the refusal says does not depend on it. */
+static void add_detail(buffer_t *out, const char *type, const ProtobufCMessage *message, bool *any)
 {
     uint8_t packed[512];
     size_t len = protobuf_c_message_get_packed_size(message);
     if (len > sizeof(packed))
         return;
     protobuf_c_message_pack(message, packed);
-    buffer_append_str(out, first ? ",\"details\":[{\"type\":\"" : ",{\"type\":\"");
+    buffer_append_str(out, *any ? ",{\"type\":\"" : ",\"details\":[{\"type\":\"");
+    *any = true;
     buffer_append_str(out, type);
     buffer_append_str(out, "\",\"value\":\"");
     base64_encode(out, packed, len, false);
@@ -139,20 +141,18 @@ void refusal_body(const refusal_t *r, buffer_t *out)
     if (r->detail && r->mark != MARK_NONE) {
         Plimsoll__V1__NotDispatched nd = PLIMSOLL__V1__NOT_DISPATCHED__INIT;
         nd.reason = (Plimsoll__V1__NotDispatchedReason)r->mark;
-        add_detail(out, "plimsoll.v1.NotDispatched", &nd.base, true);
-        any = true;
+        add_detail(out, "plimsoll.v1.NotDispatched", &nd.base, &any);
     }
     if (r->session_end != 0) {
         Plimsoll__V1__SessionEnded se = PLIMSOLL__V1__SESSION_ENDED__INIT;
         se.reason = (Plimsoll__V1__SessionEnd)r->session_end;
         se.detail = (char *)(r->session_text != NULL ? r->session_text : "");
-        add_detail(out, "plimsoll.v1.SessionEnded", &se.base, !any);
-        any = true;
+        add_detail(out, "plimsoll.v1.SessionEnded", &se.base, &any);
     }
     buffer_append_str(out, any ? "]}" : "}");
 }
 
 uint32_t refusal_retry_seconds(const refusal_t *r)
 {
-    return r->retry_after_ms == 0 ? 0 : (r->retry_after_ms + 999) / 1000;
+    return r->retry_after_ms == 0 ? 0 : 1 + (r->retry_after_ms - 1) / 1000;
 }
