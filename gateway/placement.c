@@ -112,6 +112,7 @@ bool placement_choose(lane_t *lane, const Plimsoll__V1__RunRequest *request, con
 {
     stop_t furthest = STOP_ISOLATION;
     out->count = 0;
+    out->passes = false;
     /* first those that grant the whole asked time, then those that would shorten it */
     for (int shortened = 0; shortened <= 1; shortened++) {
         for (size_t i = 0; i < lane->front->backend_count; i++) {
@@ -121,6 +122,7 @@ bool placement_choose(lane_t *lane, const Plimsoll__V1__RunRequest *request, con
             if (stop != STOP_NOWHERE) {
                 if (stop > furthest)
                     furthest = stop;
+                out->passes |= placement_tier(lane, i) == TIER_UNKNOWN;
                 continue;
             }
             uint32_t t = effective_timeout(placement_kind(link_announce(lane->links[i]), request), terms->timeout_ms);

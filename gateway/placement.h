@@ -15,6 +15,7 @@ typedef struct {
     size_t count;
     uint8_t backend[WALLS_MAX];     /* index in front->backend_names */
     uint32_t timeout_ms[WALLS_MAX]; /* effective there */
+    bool passes; /* one was left out for what passes with time: the same request may have been taken before */
 } placement_t;
 
 /* false: none may, and *refusal (marked) says what stood against the one that came furthest. `pinned` NULL: all are

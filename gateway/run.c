@@ -662,6 +662,8 @@ static void on_admitted(void *data, const store_admitted_t *a)
         return;
     switch (a->outcome) {
     case ADMIT_OK:
+        if (run->flight != NULL && flights_has_followers(run->lane->front->flights, run->flight))
+            run->stop = STOP_CAUSE_NONE; /* others wait for this very run */
         if (run->stop != STOP_CAUSE_NONE) {
             /* the caller gave up while the claim was made: nothing ran, and the ID is given back */
             refusal_set(&run->refusal, run->stop == STOP_CAUSE_DEADLINE ? CODE_DEADLINE_EXCEEDED : CODE_CANCELED,
@@ -678,7 +680,10 @@ static void on_admitted(void *data, const store_admitted_t *a)
     case ADMIT_NO_PLACE:
     case ADMIT_NO_SLOT:
     case ADMIT_NO_RATE:
-        refuse_for_quota(run, a);
+        if (run->only_claims)
+            refuse(run, &run->refusal);
+        else
+            refuse_for_quota(run, a);
         break;
     default:
         refuse_for_store(run);
@@ -693,7 +698,7 @@ static void claim(run_t *run)
     for (size_t i = 0; i < run->placement.count; i++)
         if (run->placement.timeout_ms[i] > longest)
             longest = run->placement.timeout_ms[i];
-    run->has_place = front_place_take(front);
+    run->has_place = !run->only_claims && front_place_take(front);
     store_admission_t admission = {
         .caller = caller_id(run),
         .request_id = request_id(run),
@@ -784,6 +789,7 @@ static bool judge_request(run_t *run, refusal_t *refusal)
         metric_inc(METRIC_SHED_DRAINING);
         refusal_set(refusal, CODE_UNAVAILABLE, MARK_CAPACITY,
                     "this copy of the gateway is shutting down; send it again");
+        run->placement.passes = true;
         refusal->retry_after_ms = 1000;
         return false;
     }
@@ -835,8 +841,14 @@ void run_start(h2o_req_t *req, gate_t *gate, const char *body, size_t len)
     loop_timer_init(&run->deadline, on_deadline, run);
     loop_timer_init(&run->watchdog, on_watchdog, run);
     if (!judge_request(run, &refusal)) {
-        refuse(run, &refusal);
-        return;
+        if (!run->keyed || !run->placement.passes) {
+            refuse(run, &refusal);
+            return;
+        }
+        /* The same request may have been taken before the backend was lost or the drain began. What its ID came to is
+         * told first: a mark that nothing ran would be believed of the ID as a whole. */
+        run->refusal = refusal;
+        run->only_claims = true;
     }
     keep_facts(run);
     if (gate->intake.timeout_ms != 0)

@@ -39,6 +39,7 @@ typedef struct run {
     int32_t asked_timeout_ms;
     Plimsoll__V1__SoftwareRule *rule; /* kept for the check of the answer; NULL = none */
     bool keyed, has_place;
+    bool only_claims;       /* may not run now: an outcome its ID has already comes before `refusal` */
     flight_t *flight;       /* when this run leads one */
     flight_member_t member; /* when it follows one */
     placement_t placement;
@@ -46,7 +47,7 @@ typedef struct run {
     size_t at;   /* the backend that has it */
     uint64_t call;
     char passed_over[256];
-    refusal_t refusal;     /* the last refusal of a backend */
+    refusal_t refusal;     /* the last refusal of a backend, or what stands against a run that is only_claims */
     loop_timer_t deadline; /* the caller's own */
     loop_timer_t watchdog; /* the backend's answer is overdue, or a cancel is */
     stop_cause_t stop;
