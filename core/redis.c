@@ -25,6 +25,7 @@ typedef struct command {
     void *data;
     uint64_t due_at;           /* monotonic ms */
     size_t bytes;              /* counted against REDIS_OUTPUT_MAX */
+    bool is_overdue;           /* told at its deadline, still held by hiredis */
     struct command_list *list; /* where its callback is still owed from; NULL = it was called */
     struct command *next, *prev;
     /* EVALSHA only: how to send it as EVAL. `tail` is the protocol's text after the script. */
@@ -52,6 +53,7 @@ struct redis {
     command_list_t overdue; /* past the deadline, in the moment between being found and being told */
     command_list_t unsent;  /* REDIS_NOT_SENT, told at the end of the tick */
     size_t in_flight;       /* commands hiredis holds, overdue ones included */
+    size_t overdue_count;   /* those of them whose callers were told at the deadline */
     size_t bytes_in_flight;
     loop_timer_t deadline; /* runs for the earliest deadline seen; a command that was answered leaves it as it is */
     uint64_t deadline_at;  /* UINT64_MAX = not running */
@@ -152,6 +154,8 @@ static void on_deadline(loop_timer_t *timer)
         if (c->due_at <= now) {
             list_remove(c);
             list_add(&r->overdue, c);
+            c->is_overdue = true;
+            r->overdue_count++;
         } else if (c->due_at < earliest) {
             earliest = c->due_at;
         }
@@ -203,6 +207,7 @@ static void on_reply(redisAsyncContext *ac, void *data, void *privdata)
     redis_link_hold(&r->link);
     r->in_flight--;
     r->bytes_in_flight -= c->bytes;
+    r->overdue_count -= c->is_overdue;
     if (is_owed(c)) {
         if (reply == NULL)
             tell(c, REDIS_UNKNOWN, NULL, NULL);
@@ -390,22 +395,17 @@ static void on_down(void *owner, bool was_up, const char *reason)
     say_state(r, false, reason);
 }
 
-static bool is_overdue(const redisCallback *oldest, uint64_t now)
-{
-    return oldest != NULL && ((const command_t *)oldest->privdata)->due_at <= now;
-}
-
 static void on_beat(void *owner)
 {
     redis_t *r = owner;
     redis_check(r);
-    uint64_t now = clock_mono_ms(), silent = now - r->link.heard_at;
+    uint64_t silent = clock_mono_ms() - r->link.heard_at;
     if (!redis_link_is_up(&r->link))
         return;
     if (r->in_flight == 0 && silent >= REDIS_IDLE_MS) {
         const char *ping = "PING";
         redis_command(r, REDIS_SILENT_MS, NULL, NULL, 1, &ping, NULL);
-    } else if (silent >= REDIS_SILENT_MS && is_overdue(r->link.ac->replies.head, now)) {
+    } else if (silent >= REDIS_SILENT_MS && r->overdue_count != 0) {
         redis_link_fail(&r->link, "no answer");
     }
 }

@@ -196,10 +196,11 @@ static void on_select(redisAsyncContext *ac, void *data, void *privdata)
         redis_link_fail(privdata, reply->str);
 }
 
-/* A user who may not PING has still been answered. */
-static bool is_no_greeting(const redisReply *reply)
+/* A user who may not PING has still been answered by a Redis. */
+static bool is_greeting(const redisReply *reply)
 {
-    return reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "NOPERM", 6) != 0;
+    return (reply->type == REDIS_REPLY_STATUS && strcmp(reply->str, "PONG") == 0) ||
+           (reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "NOPERM", 6) == 0);
 }
 
 static void on_ping(redisAsyncContext *ac, void *data, void *privdata)
@@ -209,10 +210,10 @@ static void on_ping(redisAsyncContext *ac, void *data, void *privdata)
     (void)ac;
     if (reply == NULL || link->state != LINK_GREETING)
         return;
-    if (is_no_greeting(reply))
-        redis_link_fail(link, reply->str);
-    else
+    if (is_greeting(reply))
         come_up(link);
+    else
+        redis_link_fail(link, reply->type == REDIS_REPLY_ERROR ? reply->str : "not a Redis server");
 }
 
 static void greet(redis_link_t *link)
