@@ -205,6 +205,9 @@ static bool is_acceptable(role_run_t *run)
     if (run->request == NULL)
         return refuse(run, REFUSAL(REQUEST), "the request cannot be read", NULL);
     run->run.request = run->request;
+    /* The packed form has served. A run may be held for minutes, and need not be held twice. */
+    free(run->start->request.data);
+    run->start->request = (ProtobufCBinaryData){0};
     if (!tier_parse_floor(run->start->minimum_isolation, &floor))
         return refuse(run, REFUSAL(REQUEST), "the isolation floor is not one", NULL);
     run->run.kind = kind_of(role, run->request);

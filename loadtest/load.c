@@ -4,7 +4,7 @@
  *
  *   load --port N --path P --body FILE [--token T] [--connections N] [--seconds S | --requests N] [--ids none|fresh|N]
  *        closed loop; prints one JSON object
- *   load --hold ...
+ *   load --hold [--pace US] ...
  *        one request a connection, sent one after the other; prints {"held":N,"answered":M} and keeps them open until
  *        its standard input ends
  *
@@ -55,9 +55,10 @@ static struct {
     const char *path, *token, *ids;
     char *body;
     size_t body_len;
-    uint64_t connections, seconds, requests, id_count;
+    uint64_t connections, seconds, requests, id_count, pace_us;
     bool hold;
-} want = {.port = 8746, .path = "/", .token = "", .ids = "none", .connections = 4, .seconds = 5};
+} want = {
+    .port = 8746, .path = "/", .token = "", .ids = "none", .connections = 4, .seconds = 5, .pace_us = HOLD_PACE_US};
 
 static struct {
     uint64_t began, ended, broken, statuses[STATUS_MAX];
@@ -337,7 +338,7 @@ static void hold(conn_t *conns)
 {
     char byte;
     for (uint64_t i = 0; i < want.connections; ++i) {
-        uint64_t next_us = now_us() + HOLD_PACE_US;
+        uint64_t next_us = now_us() + want.pace_us;
         if (!begin(&conns[i]))
             fail("send");
         do
@@ -388,6 +389,7 @@ static void read_arguments(int argc, char **argv)
                                             {"requests", required_argument, NULL, 'n'},
                                             {"ids", required_argument, NULL, 'i'},
                                             {"hold", no_argument, NULL, 'h'},
+                                            {"pace", required_argument, NULL, 'w'},
                                             {0}};
     int option;
     while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
@@ -417,6 +419,9 @@ static void read_arguments(int argc, char **argv)
             want.ids = optarg;
             if (strcmp(optarg, "none") != 0 && strcmp(optarg, "fresh") != 0)
                 want.id_count = number_of(optarg);
+            break;
+        case 'w':
+            want.pace_us = number_of(optarg);
             break;
         case 'h':
             want.hold = true;

@@ -14,6 +14,7 @@ import statistics
 import subprocess
 import tempfile
 import time
+import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BUILD = pathlib.Path(os.environ.get("PLIMSOLL_BUILD", ROOT / "build/bench"))
@@ -25,10 +26,16 @@ DIRECTORY = pathlib.Path(tempfile.mkdtemp(prefix="plb-", dir="/tmp"))
 DIRECTORY.chmod(0o755)
 
 
+DESCRIPTORS = 65536  # a gateway takes connections up to half of it
+
+
 def raise_descriptors():
-    """As many descriptors as the machine's owner allows, for this process and all it starts."""
+    """Descriptors for this process and all it starts: DESCRIPTORS, or what the machine's owner allows. Returns how many."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    for limit in (max(DESCRIPTORS, most), most):
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+            return limit
     return most
 
 
@@ -100,13 +107,17 @@ class Gateway:
         with open(self.home / "log", "wb") as log:
             self.process = subprocess.Popen(pinned(self.core, BUILD / "plimsolld"), env=self.settings, stdin=subprocess.DEVNULL,
                                             stdout=log, stderr=log, cwd=self.home)
-        wait_for(self._listens, f"plimsolld; its log is {self.home / 'log'}")
+        wait_for(self._listens, "plimsolld")
         return self
 
     def _listens(self):
         if self.process.poll() is not None:
             raise SystemExit("bench: plimsolld did not start:\n" + (self.home / "log").read_text())
-        return b"plimsolld listening" in (self.home / "log").read_bytes()
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=5) as answer:
+                return answer.status == 200
+        except OSError:
+            return False
 
     def __exit__(self, *_):
         self.process.send_signal(signal.SIGTERM)
