@@ -417,6 +417,7 @@ static void read_settings(front_t *front)
     front->prefix_len = strlen(front->prefix);
     front->require_request_id = option_bool(OPT_PLIMSOLL_REQUIRE_REQUEST_ID);
     front->server_timing = option_bool(OPT_PLIMSOLL_SERVER_TIMING);
+    front->http2 = option_bool(OPT_PLIMSOLL_HTTP2);
     front->max_concurrent = options_max_concurrent();
     front->per_caller = options_per_caller_concurrent();
     front->rate_per_min = (uint32_t)option_int(OPT_SANDBOX_RATE_PER_MIN);
@@ -509,7 +510,7 @@ int front_main(int control_fd, int listen_fd, int metrics_fd)
     pthread_mutex_init(&front.callers_lock, NULL);
     read_settings(&front);
     if (option_is_set(OPT_PLIMSOLL_TLS_CERT))
-        front.tls = tls_load(option_str(OPT_PLIMSOLL_TLS_CERT), option_str(OPT_PLIMSOLL_TLS_KEY), &problems);
+        front.tls = tls_load(option_str(OPT_PLIMSOLL_TLS_CERT), option_str(OPT_PLIMSOLL_TLS_KEY), front.http2, &problems);
     const char *err = url == NULL ? "no address" : redis_address_parse(url, &front.redis);
     if (err != NULL)
         problems_add(&problems, "PLIMSOLL_REDIS_URL: %s", err);

@@ -37,7 +37,7 @@ typedef struct front {
     uint8_t token_sha256[32];
     const char *prefix; /* path prefix, "" or "/x" */
     size_t prefix_len;
-    bool require_request_id, server_timing;
+    bool require_request_id, server_timing, http2;
     uint32_t max_concurrent, per_caller, rate_per_min, rate_burst;
     uint32_t header_ms, read_ms, idle_ms, write_ms, evidence_max_age_ms;
     uint64_t buffer_limit;

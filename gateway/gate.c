@@ -1,19 +1,16 @@
 #include "gateway/gate.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <unistd.h>
 
 #include <h2o/http1.h>
 
 #include "core/clock.h"
-#include "core/log.h"
 #include "core/mem.h"
-#include "core/watch.h"
+#include "gateway/http2.h"
+#include "gateway/http2_stream.h"
 #include "gateway/linger.h"
 
 enum { GATE_MAGIC = 0x67617465 };
@@ -21,7 +18,7 @@ enum { GATE_MAGIC = 0x67617465 };
 static void on_read(h2o_socket_t *sock, const char *err);
 static void advance(gate_t *gate);
 
-static void gate_check(const gate_t *gate)
+void gate_check(const gate_t *gate)
 {
     if (gate == NULL || gate->magic != GATE_MAGIC)
         mem_fatal("not a gate");
@@ -31,12 +28,13 @@ static void gate_check(const gate_t *gate)
 static void gate_move(gate_t *gate, gate_state_t to)
 {
     static const unsigned allowed[] = {
-        [GATE_HANDSHAKE] = 1u << GATE_IDLE,
-        [GATE_IDLE] = 1u << GATE_HEAD,
+        [GATE_HANDSHAKE] = 1u << GATE_IDLE | 1u << GATE_HTTP2,
+        [GATE_IDLE] = 1u << GATE_HEAD | 1u << GATE_HTTP2,
         [GATE_HEAD] = 1u << GATE_BODY | 1u << GATE_HANDLING,
         [GATE_BODY] = 1u << GATE_HANDLING,
         [GATE_HANDLING] = 1u << GATE_ANSWERING,
         [GATE_ANSWERING] = 1u << GATE_IDLE,
+        [GATE_HTTP2] = 0,
     };
     if ((allowed[gate->state] & 1u << to) == 0)
         mem_fatal("a connection made an illegal move");
@@ -46,6 +44,10 @@ static void gate_move(gate_t *gate, gate_state_t to)
 void gate_close(gate_t *gate, metric_t reason)
 {
     gate_check(gate);
+    if (gate->stream != NULL) {
+        http2_stream_stop(gate->stream, reason);
+        return;
+    }
     if (gate->close_reason == METRIC_CLOSE_PEER)
         gate->close_reason = reason;
     /* libh2o sees the end on its next read or write and frees its part; on_close below frees ours */
@@ -72,16 +74,22 @@ static void on_timer(loop_timer_t *timer)
     case GATE_HANDLING:
         /* longer than any run: the answer would come too late for the peer, so the run is stopped as if it had hung up
          */
-        if (gate->on_hang_up != NULL && !gate->hung_up) {
-            gate->hung_up = true;
-            gate->on_hang_up(gate, gate->on_hang_up_data);
-        }
+        gate_hang_up(gate);
         gate_close(gate, METRIC_CLOSE_WRITE_TIMEOUT);
         break;
     case GATE_ANSWERING:
         gate_close(gate, METRIC_CLOSE_WRITE_TIMEOUT);
         break;
+    case GATE_HTTP2:
+        http2_on_timer(gate->http2);
+        break;
     }
+}
+
+void gate_peer(gate_t *gate, struct sockaddr_storage *out)
+{
+    if (h2o_socket_getpeername(gate->sock, (void *)out) == 0)
+        out->ss_family = AF_UNSPEC;
 }
 
 /* --- handing over --- */
@@ -95,13 +103,18 @@ static void replace_head(gate_t *gate, const char *head, size_t len)
     memcpy(gate->sock->input->bytes, head, len);
 }
 
-static void hand_over(gate_t *gate)
+void gate_handle(gate_t *gate)
 {
     uint64_t spent = clock_mono_ms() - gate->request_began_ms;
     uint32_t write_ms = gate->lane->front->write_ms;
     gate_move(gate, GATE_HANDLING);
     loop_timer_start(gate->lane->loop, &gate->timer, spent < write_ms ? write_ms - spent : 1);
     metric_inc(METRIC_REQUESTS);
+}
+
+static void hand_over(gate_t *gate)
+{
+    gate_handle(gate);
     gate->sock->_cb.read = gate->inner;
     gate->inner(gate->sock, NULL);
 }
@@ -144,7 +157,7 @@ static void hand_over_refusal(gate_t *gate, bool unread)
     hand_over(gate);
 }
 
-static refusal_t *new_refusal(gate_t *gate)
+refusal_t *gate_refuse(gate_t *gate)
 {
     return gate->refusal = mem_alloc(sizeof(refusal_t));
 }
@@ -164,14 +177,19 @@ static void on_continue_written(h2o_socket_t *sock, const char *err)
     advance(gate);
 }
 
+void gate_await_body(gate_t *gate)
+{
+    uint64_t spent = clock_mono_ms() - gate->request_began_ms;
+    uint32_t read_ms = gate->lane->front->read_ms;
+    gate_move(gate, GATE_BODY);
+    loop_timer_start(gate->lane->loop, &gate->timer, spent < read_ms ? read_ms - spent : 1);
+}
+
 static void body_begins(gate_t *gate, const head_t *head)
 {
     static h2o_iovec_t go_on = {H2O_STRLIT("HTTP/1.1 100 Continue\r\n\r\n")};
-    front_t *front = gate->lane->front;
-    uint64_t spent = clock_mono_ms() - gate->request_began_ms;
     bool some_came = gate->sock->input->size > gate->head_bytes;
-    gate_move(gate, GATE_BODY);
-    loop_timer_start(gate->lane->loop, &gate->timer, spent < front->read_ms ? front->read_ms - spent : 1);
+    gate_await_body(gate);
     gate->is_chunked = head->chunked;
     gate->length = head->has_length ? head->length : 0;
     gate->body_bytes = 0;
@@ -187,14 +205,13 @@ static void on_head(gate_t *gate, const head_t *head)
     struct sockaddr_storage peer;
     refusal_t refusal;
     bool has_body = head->chunked || (head->has_length && head->length != 0);
-    if (h2o_socket_getpeername(gate->sock, (void *)&peer) == 0)
-        peer.ss_family = AF_UNSPEC;
+    gate_peer(gate, &peer);
     gate->head_bytes = head->bytes;
     gate->keep = head->persistent && !atomic_load_explicit(&gate->lane->front->draining, memory_order_relaxed);
     if (!gate->keep)
         gate->close_reason = METRIC_CLOSE_NOT_PERSISTENT;
     if (!intake_decide(gate->lane, head, (void *)&peer, gate->metrics, &gate->intake, &refusal)) {
-        *new_refusal(gate) = refusal;
+        *gate_refuse(gate) = refusal;
         /* nothing of the refused request stays held, whatever else is still to be sent of it */
         intake_release(gate->lane, &gate->intake);
         hand_over_refusal(gate, has_body || gate->sock->input->size > head->bytes);
@@ -217,23 +234,46 @@ static void on_head(gate_t *gate, const head_t *head)
 static void on_bad_head(gate_t *gate, const head_t *head, head_result_t result, const char *why)
 {
     struct sockaddr_storage peer;
-    if (h2o_socket_getpeername(gate->sock, (void *)&peer) == 0)
-        peer.ss_family = AF_UNSPEC;
+    gate_peer(gate, &peer);
     intake_identify(gate->lane, head, (void *)&peer, &gate->intake);
     gate->close_reason = METRIC_CLOSE_BAD_HEAD;
-    refusal_set_http(new_refusal(gate), result == HEAD_TOO_LARGE ? 431 : 400, CODE_INVALID_ARGUMENT,
+    refusal_set_http(gate_refuse(gate), result == HEAD_TOO_LARGE ? 431 : 400, CODE_INVALID_ARGUMENT,
                      "the request's head is malformed: %s", why);
     hand_over_refusal(gate, true);
 }
 
+static void refuse_large_body(gate_t *gate)
+{
+    refusal_set_http(gate_refuse(gate), 0, CODE_RESOURCE_EXHAUSTED, "the body is larger than %d bytes", BODY_MAX);
+}
+
+bool gate_hold_body(gate_t *gate, size_t bytes)
+{
+    if (bytes > BODY_MAX) {
+        refuse_large_body(gate);
+        return false;
+    }
+    while (gate->intake.reserved < bytes) {
+        if (!intake_reserve(gate->lane, &gate->intake, CHUNKED_RESERVE_STEP)) {
+            metric_inc(METRIC_SHED_BUFFER);
+            refusal_t *r = gate_refuse(gate);
+            refusal_set_early(
+                r, CODE_RESOURCE_EXHAUSTED, MARK_CAPACITY,
+                "the gateway holds as many request bytes as PLIMSOLL_BUFFER_MB allows; try again in a moment");
+            r->retry_after_ms = 1000;
+            return false;
+        }
+    }
+    return true;
+}
+
 static void refuse_body(gate_t *gate, bool bad)
 {
-    refusal_t *r = new_refusal(gate);
     if (bad) {
         gate->close_reason = METRIC_CLOSE_BAD_HEAD;
-        refusal_set_http(r, 400, CODE_INVALID_ARGUMENT, "the chunked body is malformed");
+        refusal_set_http(gate_refuse(gate), 400, CODE_INVALID_ARGUMENT, "the chunked body is malformed");
     } else {
-        refusal_set_http(r, 0, CODE_RESOURCE_EXHAUSTED, "the body is larger than %d bytes", BODY_MAX);
+        refuse_large_body(gate);
     }
     intake_release(gate->lane, &gate->intake);
     hand_over_refusal(gate, true);
@@ -251,18 +291,10 @@ static bool advance_chunked(gate_t *gate)
         return false;
     }
     input->size = gate->head_bytes + gate->body_bytes + extra;
-    while (gate->intake.reserved < gate->body_bytes) {
-        if (!intake_reserve(gate->lane, &gate->intake, CHUNKED_RESERVE_STEP)) {
-            metric_inc(METRIC_SHED_BUFFER);
-            refusal_t *r = new_refusal(gate);
-            refusal_set_early(
-                r, CODE_RESOURCE_EXHAUSTED, MARK_CAPACITY,
-                "the gateway holds as many request bytes as PLIMSOLL_BUFFER_MB allows; try again in a moment");
-            r->retry_after_ms = 1000;
-            intake_release(gate->lane, &gate->intake);
-            hand_over_refusal(gate, true);
-            return false;
-        }
+    if (!gate_hold_body(gate, gate->body_bytes)) {
+        intake_release(gate->lane, &gate->intake);
+        hand_over_refusal(gate, true);
+        return false;
     }
     return result == CHUNKED_DONE;
 }
@@ -362,7 +394,7 @@ void gate_request_done(gate_t *gate)
     gate->refusal = NULL;
     loop_timer_stop(&gate->timer);
     /* libh2o goes on in its own call chain; when it kept the connection, we step in again at the end of the tick */
-    if (gate->keep)
+    if (gate->keep && gate->stream == NULL)
         loop_defer(gate->lane->loop, &gate->rearm);
 }
 
@@ -378,6 +410,8 @@ static void on_close(void *data)
     gate_check(gate);
     lane_t *lane = gate->lane;
     front_t *front = lane->front;
+    if (gate->http2 != NULL)
+        http2_destroy(gate->http2);
     metric_inc(gate->close_reason);
     metric_add(METRIC_CONNECTIONS_OPEN, -1);
     gate_unwatch(gate);
@@ -417,6 +451,12 @@ static void begin(gate_t *gate)
     advance(gate);
 }
 
+static void begin_http2(gate_t *gate)
+{
+    gate_move(gate, GATE_HTTP2);
+    gate->http2 = http2_create(gate);
+}
+
 static void on_handshake(h2o_socket_t *sock, const char *err)
 {
     gate_t *gate = sock->data;
@@ -426,8 +466,29 @@ static void on_handshake(h2o_socket_t *sock, const char *err)
         h2o_socket_close(sock);
         return;
     }
+    h2o_iovec_t chosen = h2o_socket_ssl_get_selected_protocol(sock);
+    if (gate->lane->front->http2 && h2o_memis(chosen.base, chosen.len, H2O_STRLIT("h2"))) {
+        begin_http2(gate);
+        return;
+    }
     gate_move(gate, GATE_IDLE);
     begin(gate);
+}
+
+/* Cleartext that may be HTTP/2 by prior knowledge: the first bytes decide who reads on. */
+static void on_first_bytes(h2o_socket_t *sock, const char *err)
+{
+    gate_t *gate = sock->on_close.data;
+    gate_check(gate);
+    if (err != NULL) {
+        h2o_socket_close(sock);
+        return;
+    }
+    preface_t preface = http2_look(sock->input->bytes, sock->input->size);
+    if (preface == PREFACE_WHOLE)
+        begin_http2(gate);
+    else if (preface == PREFACE_NONE)
+        begin(gate);
 }
 
 void gate_accept(lane_t *lane, h2o_socket_t *sock, bool metrics)
@@ -472,14 +533,31 @@ void gate_accept(lane_t *lane, h2o_socket_t *sock, bool metrics)
     if (front->tls != NULL) {
         sock->data = gate;
         h2o_socket_ssl_handshake(sock, front->tls, NULL, on_handshake);
+    } else if (front->http2) {
+        h2o_socket_read_start(sock, on_first_bytes);
     } else {
         begin(gate);
     }
 }
 
+void gate_open_stream(gate_t *gate, const gate_t *connection, struct http2_stream *stream)
+{
+    gate->magic = GATE_MAGIC;
+    gate->lane = connection->lane;
+    gate->metrics = connection->metrics;
+    gate->stream = stream;
+    gate->linger_fd = -1;
+    gate->state = GATE_HEAD;
+    gate->keep = true;
+    gate->request_began_ms = clock_mono_ms();
+    loop_timer_init(&gate->timer, on_timer, gate);
+    loop_timer_start(gate->lane->loop, &gate->timer, gate->lane->front->header_ms);
+}
+
 gate_t *gate_of(h2o_req_t *req)
 {
-    gate_t *gate = req->conn->callbacks->get_socket(req->conn)->on_close.data;
+    gate_t *gate =
+        req->version >= 0x200 ? http2_stream_gate(req) : req->conn->callbacks->get_socket(req->conn)->on_close.data;
     gate_check(gate);
     return gate;
 }
@@ -489,71 +567,6 @@ void gate_drain(lane_t *lane)
     for (gate_t *gate = lane->gates; gate != NULL; gate = gate->next)
         if (gate->state == GATE_IDLE || gate->state == GATE_HANDSHAKE)
             gate_close(gate, METRIC_CLOSE_DRAIN);
-}
-
-/* --- peers that hang up: libh2o does not read while a request is handled, so a second epoll set asks for the hang-up
- * alone --- */
-
-struct hangup {
-    int epfd;
-    watch_t *watch;
-};
-
-static void on_hangup_ready(void *data, unsigned events)
-{
-    struct hangup *h = data;
-    struct epoll_event ready[64];
-    (void)events;
-    int n = epoll_wait(h->epfd, ready, sizeof(ready) / sizeof(ready[0]), 0);
-    for (int i = 0; i < n; i++) {
-        gate_t *gate = ready[i].data.ptr;
-        gate_check(gate);
-        if (gate->hung_up || gate->on_hang_up == NULL)
-            continue;
-        gate->hung_up = true;
-        gate->keep = false;
-        gate->on_hang_up(gate, gate->on_hang_up_data);
-    }
-}
-
-struct hangup *hangup_create(lane_t *lane)
-{
-    struct hangup *h = mem_alloc(sizeof(*h));
-    h->epfd = epoll_create1(EPOLL_CLOEXEC);
-    if (h->epfd < 0 || (h->watch = watch_create(lane->loop, h->epfd, on_hangup_ready, h)) == NULL)
-        mem_fatal("no descriptor for the hang-up watch");
-    watch_set(h->watch, WATCH_READ);
-    return h;
-}
-
-void hangup_destroy(struct hangup *h)
-{
-    watch_destroy(h->watch);
-    close(h->epfd);
-    free(h);
-}
-
-void gate_watch(gate_t *gate, void (*on_hang_up)(gate_t *gate, void *data), void *data)
-{
-    gate_check(gate);
-    gate->on_hang_up = on_hang_up;
-    gate->on_hang_up_data = data;
-    gate->hung_up = false;
-    struct epoll_event ev = {.events = EPOLLRDHUP | EPOLLONESHOT, .data.ptr = gate};
-    if (epoll_ctl(gate->lane->hangup->epfd, EPOLL_CTL_ADD, h2o_socket_get_fd(gate->sock), &ev) == 0)
-        gate->watched = true;
-    else
-        log_event(LOG_ERROR, "a connection cannot be watched", log_str("error", strerror(errno)));
-}
-
-void gate_unwatch(gate_t *gate)
-{
-    gate->on_hang_up = NULL;
-    if (!gate->watched)
-        return;
-    gate->watched = false;
-    /* after libh2o closed the descriptor the kernel has dropped it from the set already */
-    int fd = h2o_socket_get_fd(gate->sock);
-    if (fd >= 0)
-        epoll_ctl(gate->lane->hangup->epfd, EPOLL_CTL_DEL, fd, NULL);
+        else if (gate->state == GATE_HTTP2)
+            http2_drain(gate->http2);
 }

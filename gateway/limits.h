@@ -27,6 +27,15 @@ enum {
     JOIN_LOOK_MS = 1000,    /* a joined run is looked up this often even without a message */
     CANCEL_GRACE_MS = 5000, /* after a cancel, the backend's answer is awaited this long */
     WALLS_MAX = 16,
+    /* HTTP/2, of one connection */
+    HTTP2_STREAMS_MAX = 8,            /* requests at once, as many as SANDBOX_MAX_CONCURRENT is by default */
+    HTTP2_WINDING_MAX = 8,            /* further runs whose streams are reset and that are being stopped */
+    HTTP2_RESETS_MAX = 64,            /* resets more than finished requests: 8 times all its streams at once */
+    HTTP2_STREAM_WINDOW = 256 * 1024, /* bytes of a body on their way: 8 MiB in 32 round trips */
+    HTTP2_WINDOW = 1024 * 1024,       /* of all bodies: half of the streams at their full window */
+    HTTP2_WRITE_STEP = 64 * 1024,     /* bytes of frames handed to the socket at once: four DATA frames */
+    HTTP2_NOTICE_MS = 200,            /* from a drain's first GOAWAY to its last: a round trip of a far client */
+    HTTP2_LAST_WORD_MS = 1000,        /* time the last GOAWAY has to go out before the connection is cut */
 };
 
 #endif

@@ -192,7 +192,8 @@ static bool check_configuration(void)
     if (option_is_set(OPT_PLIMSOLL_CLIENTS_FILE))
         load_callers(&problems);
     if (option_is_set(OPT_PLIMSOLL_TLS_CERT) && option_is_set(OPT_PLIMSOLL_TLS_KEY)) {
-        SSL_CTX *tls = tls_load(option_str(OPT_PLIMSOLL_TLS_CERT), option_str(OPT_PLIMSOLL_TLS_KEY), &problems);
+        SSL_CTX *tls = tls_load(option_str(OPT_PLIMSOLL_TLS_CERT), option_str(OPT_PLIMSOLL_TLS_KEY),
+                                option_bool(OPT_PLIMSOLL_HTTP2), &problems);
         SSL_CTX_free(tls);
     }
     if (problems.count == 0 && has_user)

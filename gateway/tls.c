@@ -10,10 +10,9 @@ static const char *last_error(void)
     return reason != NULL ? reason : "unreadable";
 }
 
-SSL_CTX *tls_load(const char *cert_file, const char *key_file, problems_t *problems)
+SSL_CTX *tls_load(const char *cert_file, const char *key_file, bool http2, problems_t *problems)
 {
-    /* h2 is not offered: this libh2o's HTTP/2 is open to rapid resets */
-    static const h2o_iovec_t protocols[] = {{H2O_STRLIT("http/1.1")}, {NULL, 0}};
+    static const h2o_iovec_t protocols[] = {{H2O_STRLIT("h2")}, {H2O_STRLIT("http/1.1")}, {NULL, 0}};
     SSL_CTX *ctx = SSL_CTX_new(TLS_server_method());
     if (ctx == NULL) {
         problems_add(problems, "TLS could not start: %s", last_error());
@@ -37,7 +36,7 @@ SSL_CTX *tls_load(const char *cert_file, const char *key_file, problems_t *probl
         problems_add(problems, "PLIMSOLL_TLS_KEY does not belong to the certificate in PLIMSOLL_TLS_CERT");
         goto Error;
     }
-    h2o_ssl_register_alpn_protocols(ctx, protocols);
+    h2o_ssl_register_alpn_protocols(ctx, http2 ? protocols : protocols + 1);
     return ctx;
 Error:
     SSL_CTX_free(ctx);
