@@ -1,4 +1,5 @@
-/* The one place randomness comes from: the kernel's generator through libsodium. */
+/* The one place randomness comes from: the kernel's generator through libsodium, small amounts from a pool filled by
+ * it. */
 #ifndef CORE_RANDOM_H
 #define CORE_RANDOM_H
 
