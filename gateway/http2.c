@@ -230,10 +230,7 @@ static int on_frame_out(nghttp2_session *session, const nghttp2_frame *frame, vo
     } else if ((frame->hd.type == NGHTTP2_HEADERS || frame->hd.type == NGHTTP2_DATA) &&
                (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0 &&
                (s = stream_of(session, frame->hd.stream_id)) != NULL) {
-        s->is_out = true;
-        /* RFC 9113 section 8.1: answered before the body was read; the rest of it is not wanted */
-        if (nghttp2_session_get_stream_remote_close(session, s->id) == 0)
-            nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, s->id, NGHTTP2_NO_ERROR);
+        http2_stream_out(s, nghttp2_session_get_stream_remote_close(session, s->id) != 0);
     }
     return 0;
 }

@@ -133,7 +133,17 @@ void http2_stream_stop(http2_stream_t *s, metric_t reason)
         /* the rest of its head would have to be waited for before anything else can be read */
         http2_end(s->conn, reason, NGHTTP2_NO_ERROR);
     else
-        http2_reset(s->conn, s, NGHTTP2_CANCEL);
+        http2_reset(s->conn, s, s->is_out ? NGHTTP2_NO_ERROR : NGHTTP2_CANCEL);
+}
+
+void http2_stream_out(http2_stream_t *s, bool ended)
+{
+    stream_check(s);
+    s->is_out = true;
+    if (!ended)
+        /* answered before the body was read. A reset right behind the answer would cost some clients the answer, so the
+         * rest of the body is discarded for a while, as it is in HTTP/1.1 */
+        loop_timer_start(s->gate.lane->loop, &s->gate.timer, LINGER_MS);
 }
 
 /* --- the request, as it comes --- */
@@ -207,8 +217,12 @@ void http2_stream_head_done(http2_stream_t *s, bool ended)
 void http2_stream_data(http2_stream_t *s, const uint8_t *data, size_t len)
 {
     stream_check(s);
-    if (s->gate.state != GATE_BODY || s->ready)
-        return; /* of a request that is refused, or that has no use for it */
+    if (s->gate.state != GATE_BODY || s->ready) {
+        /* of a request that is refused, or that has no use for it */
+        if (s->is_out && (s->discarded += len) > LINGER_BYTES && s->discarded - len <= LINGER_BYTES)
+            http2_reset(s->conn, s, NGHTTP2_NO_ERROR);
+        return;
+    }
     if (!gate_hold_body(&s->gate, s->body.len + len)) {
         refuse(s);
         return;

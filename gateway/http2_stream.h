@@ -27,6 +27,7 @@ typedef struct http2_stream {
     bool ready;         /* to be dispatched at the end of the tick */
     bool gone;          /* for the peer */
     bool is_out;        /* the answer's last frame was written */
+    size_t discarded;   /* bytes of a body nobody wanted */
     http2_head_t head;
     buffer_t body;
     h2o_iovec_t answer; /* what is left of it */
@@ -44,6 +45,8 @@ void http2_stream_field(http2_stream_t *s, const uint8_t *name, size_t name_len,
 /* All fields came. `ended`: and no body will. */
 void http2_stream_head_done(http2_stream_t *s, bool ended);
 void http2_stream_data(http2_stream_t *s, const uint8_t *data, size_t len);
+/* The answer's last frame was written. `ended`: so was the request's. */
+void http2_stream_out(http2_stream_t *s, bool ended);
 /* The body is complete. */
 void http2_stream_body_done(http2_stream_t *s);
 /* Hands a ready request to its handler. */
