@@ -19,8 +19,9 @@ enum {
     CALLER_DECODE_SHARE = 2,          /* one caller holds at most 1/2 of the decode slots */
     DECODE_SLOTS_PER_RUN = 2,         /* decode slots = 2 x SANDBOX_MAX_CONCURRENT */
     LINGER_MS = 2000,                 /* after an answer to an unread body: time to let the peer read it ... */
-    LINGER_BYTES = 1024 * 1024,       /* ... and bytes discarded meanwhile */
-    LINGERING_MAX = 1024,             /* such connections of one lane at once; the next one's end is not waited for */
+    LINGER_BYTES = 24 * 1024 * 1024, /* ... and bytes discarded meanwhile: a proxy sends a whole body (8 MiB, or what it
+                                      allows itself) and 10 MiB of socket buffers before it looks for an answer */
+    LINGERING_MAX = 1024,            /* such connections of one lane at once; the next one's end is not waited for */
     LISTEN_BACKLOG = 1024,
     METRICS_CONNECTIONS_MAX = 64, /* spec section 5 */
     METRICS_TIMEOUT_MS = 10 * 1000,
