@@ -50,6 +50,11 @@ void answer_header(h2o_req_t *req, const char *name, const char *fmt, ...)
         add(req, name, value, (size_t)n < sizeof(value) ? (size_t)n : sizeof(value) - 1);
 }
 
+void answer_header_text(h2o_req_t *req, const char *name, const char *value)
+{
+    add(req, name, value, strlen(value));
+}
+
 static void add_common(h2o_req_t *req, const gate_t *gate)
 {
     const intake_t *in = &gate->intake;
@@ -104,7 +109,7 @@ void answer_refusal(h2o_req_t *req, const refusal_t *r)
     const char *mark = refusal_header(r);
     uint32_t retry = refusal_retry_seconds(r);
     if (mark != NULL)
-        answer_header(req, "Plimsoll-Not-Dispatched", "%s", mark);
+        answer_header_text(req, "Plimsoll-Not-Dispatched", mark);
     if (retry != 0)
         answer_header(req, "Retry-After", "%u", retry);
     if (r->quota != NULL) {
@@ -115,11 +120,11 @@ void answer_refusal(h2o_req_t *req, const refusal_t *r)
         answer_header(req, "RateLimit", "\"%s\";r=0;t=%u", r->quota, retry);
     }
     if (r->allow != NULL)
-        answer_header(req, "Allow", "%s", r->allow);
+        answer_header_text(req, "Allow", r->allow);
     if (r->accept_post)
-        answer_header(req, "Accept-Post", "application/json, application/proto");
+        answer_header_text(req, "Accept-Post", "application/json, application/proto");
     if (r->challenge)
-        answer_header(req, "WWW-Authenticate", "Bearer");
+        answer_header_text(req, "WWW-Authenticate", "Bearer");
     buffer_t body;
     buffer_init(&body, BODY_LIMIT);
     refusal_body(r, &body);

@@ -10,6 +10,7 @@
 
 /* Adds a header; the value is copied. Before the answer is sent. */
 void answer_header(h2o_req_t *req, const char *name, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void answer_header_text(h2o_req_t *req, const char *name, const char *value); /* copied too */
 /* Sends; takes the buffer's memory (the buffer is empty afterwards). */
 void answer_send(h2o_req_t *req, int status, const char *content_type, buffer_t *body);
 /* Sends a copy of a short text. */

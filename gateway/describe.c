@@ -115,7 +115,7 @@ void describe_answer(h2o_req_t *req, gate_t *gate, const char *body, size_t len)
     buffer_t copy;
     buffer_init(&copy, DESCRIBE_MAX);
     buffer_append(&copy, cached->bytes.base, cached->bytes.len);
-    answer_header(req, "Plimsoll-Backend", "%s", lane->front->backend_names[i]);
+    answer_header_text(req, "Plimsoll-Backend", lane->front->backend_names[i]);
     answer_send(req, 200, connect_media_type(codec), &copy);
 }
 

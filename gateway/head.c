@@ -1,16 +1,20 @@
 #include "gateway/head.h"
 
+#include <stddef.h>
 #include <string.h>
 #include <strings.h>
 
 #include "gateway/limits.h"
 
-/* RFC 9110 token characters */
+/* RFC 9110 token characters. A table: this is asked of every character of every field's name. */
 static bool is_token_char(unsigned char c)
 {
-    static const char others[] = "!#$%&'*+-.^_`|~";
-    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
-           (c != 0 && strchr(others, c) != NULL);
+    static const bool is_token[256] = {
+        ['0' ... '9'] = true, ['A' ... 'Z'] = true, ['a' ... 'z'] = true, ['!'] = true, ['#'] = true, ['$'] = true,
+        ['%'] = true,         ['&'] = true,         ['\''] = true,        ['*'] = true, ['+'] = true, ['-'] = true,
+        ['.'] = true,         ['^'] = true,         ['_'] = true,         ['`'] = true, ['|'] = true, ['~'] = true,
+    };
+    return is_token[c];
 }
 
 static bool is_value_char(unsigned char c)
@@ -55,29 +59,42 @@ typedef struct {
     head_field_t host, length, transfer, connection, expect;
 } framing_t;
 
+/* Where a field of interest goes; NULL for the others. */
 static head_field_t *field_place(head_t *h, framing_t *f, const char *name, size_t len)
 {
-    const struct {
+#define IN_FRAMING(text, member)                                                                                       \
+    {                                                                                                                  \
+        text, sizeof(text) - 1, true, offsetof(framing_t, member)                                                      \
+    }
+#define IN_HEAD(text, member)                                                                                          \
+    {                                                                                                                  \
+        text, sizeof(text) - 1, false, offsetof(head_t, member)                                                        \
+    }
+    static const struct {
         const char *name;
-        head_field_t *place;
+        size_t len;
+        bool in_framing;
+        size_t offset;
     } wanted[] = {
-        {"host", &f->host},
-        {"content-length", &f->length},
-        {"transfer-encoding", &f->transfer},
-        {"connection", &f->connection},
-        {"expect", &f->expect},
-        {"authorization", &h->authorization},
-        {"plimsoll-request-id", &h->request_id},
-        {"content-type", &h->content_type},
-        {"content-encoding", &h->content_encoding},
-        {"connect-protocol-version", &h->connect_version},
-        {"connect-timeout-ms", &h->connect_timeout},
-        {"x-request-id", &h->x_request_id},
-        {"traceparent", &h->traceparent},
+        IN_FRAMING("host", host),
+        IN_FRAMING("content-length", length),
+        IN_FRAMING("transfer-encoding", transfer),
+        IN_FRAMING("connection", connection),
+        IN_FRAMING("expect", expect),
+        IN_HEAD("authorization", authorization),
+        IN_HEAD("plimsoll-request-id", request_id),
+        IN_HEAD("content-type", content_type),
+        IN_HEAD("content-encoding", content_encoding),
+        IN_HEAD("connect-protocol-version", connect_version),
+        IN_HEAD("connect-timeout-ms", connect_timeout),
+        IN_HEAD("x-request-id", x_request_id),
+        IN_HEAD("traceparent", traceparent),
     };
+#undef IN_FRAMING
+#undef IN_HEAD
     for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++)
-        if (strlen(wanted[i].name) == len && strncasecmp(wanted[i].name, name, len) == 0)
-            return wanted[i].place;
+        if (wanted[i].len == len && strncasecmp(wanted[i].name, name, len) == 0)
+            return (head_field_t *)((char *)(wanted[i].in_framing ? (void *)f : (void *)h) + wanted[i].offset);
     return NULL;
 }
 
@@ -301,9 +318,10 @@ head_result_t head_parse(const char *bytes, size_t len, size_t *scanned, head_t 
     const char *first_error = NULL;
     unsigned lines = 0;
     while (line < stop) {
-        const char *cr = memmem(line, (size_t)(stop - line), "\r\n", 2);
-        if (cr == NULL)
+        const char *lf = memchr(line, '\n', (size_t)(stop - line));
+        if (lf == NULL)
             break;
+        const char *cr = lf - 1; /* no LF is bare here */
         const char *error;
         if (lines == 0)
             error = parse_request_line(line, (size_t)(cr - line), out);

@@ -128,13 +128,13 @@ static void answer(run_t *run)
             plimsoll__v1__run_response__free_unpacked(response, NULL);
     }
     if (o->run_id[0] != '\0')
-        answer_header(run->req, "Plimsoll-Run-Id", "%s", o->run_id);
+        answer_header_text(run->req, "Plimsoll-Run-Id", o->run_id);
     if (o->backend[0] != '\0')
-        answer_header(run->req, "Plimsoll-Backend", "%s", o->backend);
+        answer_header_text(run->req, "Plimsoll-Backend", o->backend);
     if (run->passed_over[0] != '\0')
-        answer_header(run->req, "Plimsoll-Passed-Over", "%s", run->passed_over);
+        answer_header_text(run->req, "Plimsoll-Passed-Over", run->passed_over);
     if (run->replayed && refusal == NULL)
-        answer_header(run->req, "Plimsoll-Replayed", "1");
+        answer_header_text(run->req, "Plimsoll-Replayed", "1");
     answer_timing(run);
     if (refusal != NULL) {
         buffer_dispose(&body);
