@@ -169,14 +169,16 @@ static void open_up(watch_state_t *w, const char *url)
     w->downs = 0; /* the server may not have been there yet */
 }
 
-typedef struct {
+typedef struct answer {
     int calls;
     redis_status_t status;
     int type;
     long long integer;
     char text[256];
     size_t len;
-    redis_t *destroy; /* in the callback */
+    /* in the callback: what to destroy, or where to send a command more and who is told of it */
+    redis_t *destroy, *retry_on;
+    struct answer *retry;
 } answer_t;
 
 static answer_t ignored;
@@ -199,6 +201,8 @@ static void on_answer(void *data, redis_status_t status, const redisReply *reply
         snprintf(a->text, sizeof(a->text), "%s", err);
     if (a->destroy != NULL)
         redis_destroy(a->destroy);
+    if (a->retry_on != NULL)
+        redis_command(a->retry_on, 1000, on_answer, a->retry, 2, (const char *[]){"INCR", "n"}, NULL);
 }
 
 #define ARGV(...) ((const char *[]){__VA_ARGS__})
@@ -553,8 +557,12 @@ static void a_killed_server_leaves_unknown_and_is_found_again(void **state)
         send_command(w.r, DEADLINE, &a, "INCR", "n");
     loop_run_once(loop, 0);
     assert_int_equal(a.calls, 0);
+    answer_t retried = {0};
+    a.retry_on = w.r; /* a retry out of the callback finds no connection */
+    a.retry = &retried;
     server_kill();
-    run_until(w.downs == 1);
+    run_until(w.downs == 1 && retried.calls == N);
+    assert_int_equal(retried.status, REDIS_NOT_SENT);
     assert_int_equal(a.calls, N);
     assert_int_equal(a.status, REDIS_UNKNOWN);
     assert_int_equal(overdue.calls, 1);
