@@ -232,10 +232,19 @@ void loop_task_cancel(loop_t *loop, loop_task_t *task)
     task->_next = task->_prev = NULL;
 }
 
+/* Only what was queued before the sweep: a task that defers itself again waits for the next tick, or a retry without a pause would
+ * never let the loop go on. */
 static void run_tasks(loop_t *loop)
 {
-    while (loop->tasks._next != &loop->tasks) {
-        loop_task_t *task = loop->tasks._next;
+    loop_task_t batch;
+    if (loop->tasks._next == &loop->tasks)
+        return;
+    batch._next = loop->tasks._next;
+    batch._prev = loop->tasks._prev;
+    batch._next->_prev = batch._prev->_next = &batch;
+    loop->tasks._next = loop->tasks._prev = &loop->tasks;
+    while (batch._next != &batch) {
+        loop_task_t *task = batch._next;
         loop_task_cancel(loop, task);
         task->cb(task);
     }

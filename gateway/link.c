@@ -162,6 +162,8 @@ static void connect_now(link_t *link)
         return;
     }
     link->ipc = ipc_create(link->loop, fd, &CALLBACKS, link);
+    if (link->ipc == NULL) /* out of descriptors: later, perhaps */
+        loop_timer_start(link->loop, &link->reconnect, RECONNECT_MS);
 }
 
 link_t *link_create(loop_t *loop, const char *name, const char *path, void (*on_change)(void *data), void *data)

@@ -304,6 +304,8 @@ static void begin_end(int status, const char *why)
     parent.phase = PHASE_DRAINING;
     log_event(LOG_INFO, "shutting down", log_str("why", why));
     loop_timer_stop(&parent.front.restart);
+    /* whoever connects from here on is refused, and not left in a queue that is never served */
+    close(parent.listen_fd);
     if (parent.front_ipc != NULL && parent.front.pid != 0)
         ipc_send(parent.front_ipc, CONTROL_DRAIN, 0, NULL);
     loop_timer_start(parent.loop, &parent.end_limit, (uint64_t)option_int(OPT_PLIMSOLL_DRAIN) + END_MARGIN_MS);
@@ -372,7 +374,8 @@ static void before_front(child_t *child)
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, parent.front_pair) != 0)
         mem_fatal("no descriptor for the front's control socket");
     child->fds[0] = parent.front_pair[1];
-    parent.front_ipc = ipc_create(parent.loop, parent.front_pair[0], &callbacks, NULL);
+    if ((parent.front_ipc = ipc_create(parent.loop, parent.front_pair[0], &callbacks, NULL)) == NULL)
+        mem_fatal("no descriptor for the front's control socket");
 }
 
 static void after_front(child_t *child)

@@ -94,6 +94,30 @@ static void add(void *arg)
     (*(int *)arg)++;
 }
 
+static loop_t *spinning;
+
+static void defer_again(loop_task_t *task)
+{
+    (*(int *)task->data)++;
+    loop_defer(spinning, task);
+}
+
+static void a_task_that_defers_itself_waits_for_the_next_tick(void **state)
+{
+    (void)state;
+    int runs = 0;
+    loop_task_t task;
+    spinning = loop_create();
+    loop_task_init(&task, defer_again, &runs);
+    loop_defer(spinning, &task);
+    loop_run_once(spinning, 0);
+    assert_int_equal(runs, 1);
+    loop_run_once(spinning, 1000);
+    assert_int_equal(runs, 2);
+    loop_task_cancel(spinning, &task);
+    loop_destroy(spinning);
+}
+
 static loop_t *posted_to;
 static int posted;
 
@@ -162,6 +186,7 @@ int main(void)
         cmocka_unit_test(timers_fire_in_order_of_time_and_not_of_start),
         cmocka_unit_test(many_timers_keep_the_heap),
         cmocka_unit_test(deferred_tasks_run_once_and_can_be_taken_back),
+        cmocka_unit_test(a_task_that_defers_itself_waits_for_the_next_tick),
         cmocka_unit_test(posts_from_threads_all_arrive),
         cmocka_unit_test(a_watch_is_level_triggered_and_survives_the_owner_closing),
     };
