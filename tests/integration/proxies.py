@@ -102,7 +102,7 @@ http {{
             proxy_set_header Connection "";
             proxy_set_header Host $host;
             proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
-            proxy_read_timeout 360s;
+            proxy_read_timeout {read_timeout};
             client_max_body_size {body_max};
 {location}
         }}
@@ -114,10 +114,10 @@ http {{
 class Nginx(Proxy):
     """`ports`: the gateways'. `server`, `upstream` and `location` are lines put into those blocks."""
 
-    def __init__(self, ports, scheme="http", path="", keepalive=32, server="", upstream="", location="", parameters="", body_max="8m"):
+    def __init__(self, ports, scheme="http", path="", keepalive=32, server="", upstream="", location="", parameters="", body_max="8m", read_timeout="360s"):
         super().__init__("nginx")
         self.fields = {"servers": _indent("\n".join(f"server 127.0.0.1:{p} {parameters};" for p in ports), 8), "scheme": scheme, "path": path,
-                       "keepalive": keepalive, "body_max": body_max, "server": _indent(server, 8), "upstream": _indent(upstream, 8),
+                       "keepalive": keepalive, "body_max": body_max, "read_timeout": read_timeout, "server": _indent(server, 8), "upstream": _indent(upstream, 8),
                        "location": _indent(location, 12)}
 
     def configure(self):
