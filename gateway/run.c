@@ -22,6 +22,7 @@
 
 enum {
     RUN_MAGIC = 0x72756e21,
+    BACKEND_RETRY_MS = 1000, /* when a backend without room does not say when to come again */
     WATCHDOG_MARGIN_MS =
         2000, /* a backend ends a run itself within 400 ms of its deadline; past this it is not going to */
 };
@@ -305,7 +306,9 @@ static void on_refused(run_t *run, const Plimsoll__Backend__RunRefused *refused)
         log_event(LOG_INFO, "backend refused", log_str("run_id", run->run_id), log_str("backend", name),
                   log_str("reason", mark_name(mark)), log_str("detail", refused->detail));
     refusal_set(&run->refusal, code, mark, "%s", refused->message);
-    run->refusal.retry_after_ms = refused->retry_after_ms;
+    /* whoever is told to come again is told when */
+    run->refusal.retry_after_ms =
+        mark == MARK_CAPACITY && refused->retry_after_ms == 0 ? BACKEND_RETRY_MS : refused->retry_after_ms;
     bool others_may_do_better = mark == MARK_UNSUPPORTED || mark == MARK_ISOLATION || mark == MARK_CAPACITY;
     if (others_may_do_better && run->stop == STOP_CAUSE_NONE && run->request != NULL) {
         note_passed_over(run, name, mark);
