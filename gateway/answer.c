@@ -73,6 +73,11 @@ static void send_bytes(h2o_req_t *req, int status, const char *content_type, h2o
     gate_unwatch(gate);
     add_common(req, gate);
     h2o_add_header(&req->pool, &req->res.headers, H2O_TOKEN_CONTENT_TYPE, NULL, content_type, strlen(content_type));
+    if (gate->keep && atomic_load_explicit(&gate->lane->front->draining, memory_order_relaxed)) {
+        /* the drain began during the request */
+        gate->keep = false;
+        gate->close_reason = METRIC_CLOSE_DRAIN;
+    }
     req->http1_is_persistent = gate->keep && !gate->hung_up;
     gate->keep = req->http1_is_persistent;
     req->res.status = status;

@@ -221,8 +221,14 @@ static void lane_end(lane_t *lane)
 static void on_drain_look(loop_timer_t *timer)
 {
     lane_t *lane = timer->data;
-    gate_drain(lane);
-    if (lane->gates == NULL && lane->lingering == 0 && lane->runs == 0 && store_backlog(lane->store) == 0)
+    bool served = !gate_has_callers(lane) && lane->lingering == 0 && lane->runs == 0 && store_backlog(lane->store) == 0;
+    /* metrics are served until the last lane has served its callers (spec section 7) */
+    if (served && lane->metrics_listener != NULL && atomic_load(&lane->front->lanes_left) == 1) {
+        h2o_socket_close(lane->metrics_listener);
+        lane->metrics_listener = NULL;
+    }
+    gate_drain(lane, lane->metrics_listener == NULL);
+    if (served && lane->metrics_listener == NULL && lane->gates == NULL)
         lane_end(lane);
     else
         loop_timer_start(lane->loop, &lane->drain_timer, DRAIN_LOOK_MS);
@@ -235,9 +241,6 @@ static void lane_drain(void *arg)
         return;
     h2o_socket_close(lane->listener);
     lane->listener = NULL;
-    if (lane->metrics_listener != NULL)
-        h2o_socket_close(lane->metrics_listener);
-    lane->metrics_listener = NULL;
     on_drain_look(&lane->drain_timer);
 }
 
@@ -466,6 +469,10 @@ static bool start_lanes(control_t *c)
     while (atomic_load(&front->lanes_left) != front->lane_count)
         loop_run_once(c->loop, 1);
     c->lanes_started = true;
+    /* the lanes have copies of their own: once those are closed, nobody is to wait in a queue that is never served */
+    close(front->listen_fd);
+    if (front->metrics_fd >= 0)
+        close(front->metrics_fd);
     return true;
 }
 
@@ -510,7 +517,8 @@ int front_main(int control_fd, int listen_fd, int metrics_fd)
     pthread_mutex_init(&front.callers_lock, NULL);
     read_settings(&front);
     if (option_is_set(OPT_PLIMSOLL_TLS_CERT))
-        front.tls = tls_load(option_str(OPT_PLIMSOLL_TLS_CERT), option_str(OPT_PLIMSOLL_TLS_KEY), front.http2, &problems);
+        front.tls =
+            tls_load(option_str(OPT_PLIMSOLL_TLS_CERT), option_str(OPT_PLIMSOLL_TLS_KEY), front.http2, &problems);
     const char *err = url == NULL ? "no address" : redis_address_parse(url, &front.redis);
     if (err != NULL)
         problems_add(&problems, "PLIMSOLL_REDIS_URL: %s", err);

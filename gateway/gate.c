@@ -562,11 +562,19 @@ gate_t *gate_of(h2o_req_t *req)
     return gate;
 }
 
-void gate_drain(lane_t *lane)
+void gate_drain(lane_t *lane, bool metrics)
 {
     for (gate_t *gate = lane->gates; gate != NULL; gate = gate->next)
-        if (gate->state == GATE_IDLE || gate->state == GATE_HANDSHAKE)
+        if (gate->metrics ? metrics : gate->state == GATE_IDLE || gate->state == GATE_HANDSHAKE)
             gate_close(gate, METRIC_CLOSE_DRAIN);
         else if (gate->state == GATE_HTTP2)
             http2_drain(gate->http2);
+}
+
+bool gate_has_callers(const lane_t *lane)
+{
+    const gate_t *gate = lane->gates;
+    while (gate != NULL && gate->metrics)
+        gate = gate->next;
+    return gate != NULL;
 }

@@ -78,8 +78,10 @@ void gate_answering(gate_t *gate);
 void gate_request_done(gate_t *gate);
 /* Forces the connection's end, with the reason for the counter. */
 void gate_close(gate_t *gate, metric_t reason);
-/* Closes a lane's idle connections: it is draining. */
-void gate_drain(lane_t *lane);
+/* Closes a lane's idle connections of callers: it is draining. `metrics`: and all of the metrics listener, whatever
+ * they do. */
+void gate_drain(lane_t *lane, bool metrics);
+bool gate_has_callers(const lane_t *lane);
 
 /* --- what requests have in common, whichever way they are read --- */
 

@@ -256,6 +256,7 @@ static void signal_child(child_t *child, int signal)
 
 static void kill_all(void)
 {
+    parent.phase = PHASE_ENDING; /* nobody is restarted */
     signal_child(&parent.front, SIGKILL);
     for (size_t i = 0; i < parent.backend_count; i++)
         signal_child(&parent.backends[i].child, SIGKILL);

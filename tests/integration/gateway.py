@@ -590,7 +590,7 @@ class Gateway:
     def child(self, name):
         """The pid of a direct child by its name: plimsolld-front, plimsolld-backend-wasm, redis-server."""
         for pid in descendants(self.process.pid):
-            if name_of(pid).split("/")[-1].startswith(name):
+            if name_of(pid).split(" ")[0].split("/")[-1].startswith(name):
                 return pid
         return None
 
