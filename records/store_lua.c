@@ -8,6 +8,7 @@
  *
  * A claim is one string: state, request digest, '.', run id, ':', rest. States and rest:
  *   L live        lease end, Redis ms
+ *   J live, and somebody waits for it    the same
  *   A answered    record digest '.' backend ':' packed RunResponse
  *   G answered, output not kept    record digest '.' backend ':'
  *   U unknown     Connect code
@@ -19,7 +20,7 @@
 
 /* The lifetimes the scripts spell out: a literal costs less than one more argument a run. */
 _Static_assert(STORE_CLAIM_TTL_S == 86400 && STORE_WITHDRAWN_TTL_MS == 60000, "86400000 and 60000 below");
-_Static_assert(STORE_RUN_TTL_S == 604800 && STORE_RUNS_KEPT == 10000, "604800000, 691200000, 10000 and 9999 below");
+_Static_assert(STORE_RUN_TTL_S == 604800 && STORE_RUNS_KEPT == 10000, "604800000, 10000, 10016 and 9999 below");
 _Static_assert(STORE_LEASE_MAX_MS == 86400000, "86400000 and 172800000 below");
 
 /*
@@ -50,7 +51,7 @@ const char STORE_LUA_ADMIT[] =
     "local c = claim and try('GET', claim)\n"
     "if c then\n"
     "  local s, d, r, at\n"
-    "  if type(c) == 'string' then s, d, r, at = string.match(c, '^([LAGUW])(%x+)%.(%x+):()') end\n"
+    "  if type(c) == 'string' then s, d, r, at = string.match(c, '^([LJAGUW])(%x+)%.(%x+):()') end\n"
     "  if not s or #d ~= 64 or #r ~= 32 then return {20, left, tat - us, 0, 0} end\n"
     "  if s ~= 'W' then\n"
     "    if d ~= ARGV[2] then return {5, left, tat - us, 0, 0} end\n"
@@ -59,7 +60,12 @@ const char STORE_LUA_ADMIT[] =
     "    if s == 'U' then return {4, left, tat - us, 0, 0, r, string.sub(c, at)} end\n"
     "    local ends = string.match(c, '^%d+$', at)\n"
     "    if not ends or #ends > 15 then return {20, left, tat - us, 0, 0} end\n"
-    "    if tonumber(ends) > ms then return {1, left, tat - us, 0, 0, r} end\n"
+    "    if tonumber(ends) > ms then\n"
+    /* Somebody waits from now on, so settling will say so; where nothing can be written, looking every second must do.
+     */
+    "      if s == 'L' then try('SETRANGE', claim, 0, 'J') end\n"
+    "      return {1, left, tat - us, 0, 0, r}\n"
+    "    end\n"
     /* The owner died or lost Redis for the whole margin. Somebody is told so now, hence it is final. */
     "    call('SET', claim, 'U' .. d .. '.' .. r .. ':unavailable', 'PX', '86400000')\n"
     "    call('PUBLISH', 'plimsoll:1:settled', claim)\n"
@@ -119,20 +125,21 @@ const char STORE_LUA_SETTLE[] =
     "  if type(c) == 'table' and not string.find(c.err, 'WRONGTYPE', 1, true) then return c end\n"
     "  local absent = not c or c == ''\n"
     "  local ours = not absent and type(c) == 'string' and string.sub(c, 1, 99) == 'L' .. string.sub(value, 2, 99)\n"
+    "  local joined = false\n"
     "  if not ours and not absent then\n"
     "    local s, d, r\n"
-    "    if type(c) == 'string' then s, d, r = string.match(c, '^([LAGUW])(%x+)%.(%x+):') end\n"
+    "    if type(c) == 'string' then s, d, r = string.match(c, '^([LJAGUW])(%x+)%.(%x+):') end\n"
     "    if not s or #d ~= 64 or #r ~= 32 then bad = 1 end\n"
-    "    ours = s == 'L' and r == run\n"
+    "    joined = s == 'J' and r == run\n"
+    "    ours = joined or s == 'L' and r == run\n"
     "    absent = s == 'W' and final\n"
     "    if final and not ours and not absent and type(c) == 'string' then call('SET', claim, c, 'KEEPTTL') end\n"
     "  end\n"
+    "  publish = joined\n"
     "  if final then\n"
-    "    publish = ours or absent\n"
     /* Redis lost the claim, or the admission was given up and went on: the run was made, so its id is used. */
     "    if absent then call('PEXPIRE', claim, '86400000') end\n"
     "  elseif ours then\n"
-    "    publish = true\n"
     "    call('DEL', claim)\n"
     "  elseif absent and state == 87 then\n"
     "    call('SET', claim, value, 'PX', '60000')\n"
@@ -165,9 +172,9 @@ const char STORE_LUA_SETTLE[] =
     "  if type(kept) ~= 'number' then\n"
     "    bad = bad + 8\n"
     "  else\n"
-    "    if kept > 10000 then call('LTRIM', KEYS[4], '0', '9999') end\n"
-    /* Asking is cheaper than writing. The index outlives its newest run by up to a day. */
-    "    if kept == 1 or call('PTTL', KEYS[4]) < 604800000 then call('PEXPIRE', KEYS[4], '691200000') end\n"
+    /* Its end is far off, so renewing it now and then does: always while it is short, later at every sixteenth run. */
+    "    if kept >= 10016 then call('LTRIM', KEYS[4], '0', '9999') end\n"
+    "    if kept <= 16 or kept % 16 == 0 then call('PEXPIRE', KEYS[4], '34560000000') end\n"
     "  end\n"
     "end\n"
     "if publish then call('PUBLISH', 'plimsoll:1:settled', claim) end\n"
@@ -189,7 +196,8 @@ const char STORE_LUA_RUNS[] =
     "  if not at then return {} end\n"
     "  from = at + 1\n"
     "end\n"
-    "local ids = redis.call('LRANGE', KEYS[1], from, from + ARGV[1] - 1)\n"
+    "if from >= 10000 then return {} end\n"
+    "local ids = redis.call('LRANGE', KEYS[1], from, math.min(from + ARGV[1], 10000) - 1)\n"
     "local out, live = {}, false\n"
     "for i = 1, #ids do\n"
     "  local v = redis.pcall('GET', ARGV[3] .. ids[i])\n"

@@ -194,21 +194,68 @@ static void another_callers_run_is_not_there(void **state)
         assert_int_equal(get_run(mine.caller, odd[i])->found, STORE_NOT_FOUND);
 }
 
+/* Cut at every sixteenth run past the limit; never shown past it. */
 static void the_index_keeps_the_newest(void **state)
 {
     (void)state;
-    for (int past = -1; past <= 1; ++past) {
+    static const int rows[][2] = {{-1, -1}, {0, 0}, {1, 1}, {15, 15}, {16, 0}, {17, 0}};
+    for (size_t i = 0; i != sizeof(rows) / sizeof(rows[0]); ++i) {
         ids_t ids = ids_fresh();
         direct_do("EVAL %s 1 %sruns %d",
                   "for i = 1, ARGV[1] do redis.call('LPUSH', KEYS[1], string.format('%032x', i)) end", ids.prefix,
-                  STORE_RUNS_KEPT + past - 1);
+                  STORE_RUNS_KEPT + rows[i][0] - 1);
         assert_true(settle(&ids, VERDICT_UNKNOWN));
-        assert_int_equal(direct_int("LLEN %sruns", ids.prefix), past < 0 ? STORE_RUNS_KEPT - 1 : STORE_RUNS_KEPT);
+        assert_int_equal(direct_int("LLEN %sruns", ids.prefix), STORE_RUNS_KEPT + rows[i][1]);
         const seen_t *seen = list_runs(ids.caller, 1, NULL);
         assert_int_equal(seen->count, 1);
         assert_string_equal(seen->runs[0].run_id, ids.run_id);
         assert_string_equal(seen->next, ids.run_id);
-        assert_in_range(direct_int("PTTL %sruns", ids.prefix), 1, 691200000);
+    }
+}
+
+static void nothing_is_shown_past_the_limit(void **state)
+{
+    (void)state;
+    ids_t ids = ids_fresh();
+    char last[33], past[33];
+    assert_true(settle(&ids, VERDICT_UNKNOWN));
+    redisReply *value = direct("GET %srun:%s", ids.prefix, ids.run_id);
+    /* positions count from the newest: the entry made as number i of N stands at N - i */
+    snprintf(last, sizeof(last), "%032x", 12);
+    snprintf(past, sizeof(past), "%032x", 11);
+    direct_do("DEL %sruns", ids.prefix);
+    direct_do("EVAL %s 1 %sruns %d",
+              "for i = 1, ARGV[1] do redis.call('LPUSH', KEYS[1], string.format('%032x', i)) end", ids.prefix,
+              STORE_RUNS_KEPT + 10);
+    direct_do("SET %srun:%032x %b", ids.prefix, 11, value->str, value->len);
+    direct_do("SET %srun:%032x %b", ids.prefix, 10, value->str, value->len);
+    freeReplyObject(value);
+    const seen_t *seen = list_runs(ids.caller, 10, last);
+    assert_int_equal(seen->count, 1); /* the last one within the limit */
+    assert_string_equal(seen->runs[0].run_id, past);
+    assert_string_equal(seen->next, "");
+    seen = list_runs(ids.caller, 10, past);
+    assert_int_equal(seen->count, 0);
+}
+
+/* An index that could end before its runs is renewed. */
+static void the_index_is_renewed(void **state)
+{
+    (void)state;
+    static const struct {
+        int kept;
+        bool renewed;
+    } rows[] = {{1, true}, {15, true}, {16, true}, {17, false}, {31, false}, {32, true}, {33, false}, {10000, true}};
+    for (size_t i = 0; i != sizeof(rows) / sizeof(rows[0]); ++i) {
+        ids_t ids = ids_fresh();
+        if (rows[i].kept > 1) {
+            direct_do("EVAL %s 1 %sruns %d",
+                      "for i = 1, ARGV[1] do redis.call('LPUSH', KEYS[1], string.format('%032x', i)) end", ids.prefix,
+                      rows[i].kept - 1);
+            direct_do("PEXPIRE %sruns 1000000", ids.prefix);
+        }
+        assert_true(settle(&ids, VERDICT_UNKNOWN));
+        assert_int_equal(direct_int("PTTL %sruns", ids.prefix) > 1000000, rows[i].renewed);
     }
 }
 
@@ -313,6 +360,8 @@ int main(void)
         cmocka_unit_test(cursors_that_are_none),
         cmocka_unit_test(another_callers_run_is_not_there),
         cmocka_unit_test(the_index_keeps_the_newest),
+        cmocka_unit_test(nothing_is_shown_past_the_limit),
+        cmocka_unit_test(the_index_is_renewed),
         cmocka_unit_test(ended_runs_leave_the_index),
         cmocka_unit_test(corrupt_runs_are_passed_over),
         cmocka_unit_test(cut_and_changed_values_are_named_not_read),
