@@ -274,6 +274,8 @@ static void pump(http2_t *h)
         h2o_socket_write(h->gate->sock, &out, 1, on_written);
     } else if (!nghttp2_session_want_read(h->session) && !nghttp2_session_want_write(h->session)) {
         close_now(h, true);
+    } else {
+        buffer_dispose(&h->out); /* nothing to say: a quiet connection holds no room for it */
     }
 }
 

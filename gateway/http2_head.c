@@ -16,9 +16,10 @@ void http2_head_init(http2_head_t *h)
 {
     *h = (http2_head_t){0};
     buffer_t *const parts[] = {&h->method, &h->path, &h->scheme, &h->authority, &h->host, &h->fields, &h->text};
-    /* names and values are bounded by `total`; a text that would outgrow this is far past head_parse's own limit */
+    /* names and values are HEAD_MAX in all. A field has a byte of name at least and takes three more as text, which
+     * makes 4 x HEAD_MAX of fields at most; the lines before them are less than one more. No append can fail. */
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
-        buffer_init(parts[i], 4 * HEAD_MAX);
+        buffer_init(parts[i], 5 * HEAD_MAX);
 }
 
 void http2_head_dispose(http2_head_t *h)
@@ -126,7 +127,6 @@ void http2_head_add(http2_head_t *h, const uint8_t *name, size_t name_len, const
         buffer_append(&h->host, value, value_len);
         return;
     }
-    /* a name has a byte at least, so three more for each field stay within four times HEAD_MAX */
     buffer_append(&h->fields, name, name_len);
     buffer_append(&h->fields, ":", 1);
     buffer_append(&h->fields, value, value_len);
