@@ -104,16 +104,18 @@ const char STORE_LUA_ADMIT[] =
     "return {0, left, tat - us, 0, used + 1}\n";
 
 /*
- * KEYS: slots, rate, run, runs[, claim]. ARGV: new value of the claim (state R: it goes; every state carries digest and
- * run id, as all of the script's knowledge of the run comes from there), value of the run, '1' to give the rate back.
- * Answer: 0, or the sum of 1 (claim), 2 (slots), 4 (rate), 8 (index): keys whose value is not ours to understand.
- * Safe to repeat: the slot can be removed once, a claim leaves `live` once, a run's record is written once.
+ * KEYS: slots, run, runs[, claim][, rate]. ARGV: new value of the claim (state R: it goes; every state carries digest
+ * and run id, as all of the script's knowledge of the run comes from there), value of the run[, anything: the last key
+ * is the rate, to give back to]. Answer: 0, or the sum of 1 (claim), 2 (slots), 4 (rate), 8 (index): keys whose value
+ * is not ours to understand. Safe to repeat: the slot can be removed once, a claim leaves `live` once, a run's record
+ * is written once.
  */
 const char STORE_LUA_SETTLE[] =
     "local call, try = redis.call, redis.pcall\n"
     "local value = ARGV[1]\n"
     "local run = string.sub(value, 67, 98)\n"
-    "local claim = KEYS[5]\n"
+    "local rate = ARGV[3] and KEYS[#KEYS]\n"
+    "local claim = KEYS[4] ~= rate and KEYS[4]\n"
     "local bad, publish = 0, false\n"
     "if claim then\n"
     "  local state = string.byte(value)\n"
@@ -124,7 +126,8 @@ const char STORE_LUA_SETTLE[] =
     "  if final then c = try('SET', claim, value, 'KEEPTTL', 'GET') else c = try('GETRANGE', claim, '0', '98') end\n"
     "  if type(c) == 'table' and not string.find(c.err, 'WRONGTYPE', 1, true) then return c end\n"
     "  local absent = not c or c == ''\n"
-    "  local ours = not absent and type(c) == 'string' and string.sub(c, 1, 99) == 'L' .. string.sub(value, 2, 99)\n"
+    "  local ours = not absent and type(c) == 'string' and string.byte(c) == 76 and string.find(c, string.sub(value, "
+    "2, 99), 2, true) == 2\n"
     "  local joined = false\n"
     "  if not ours and not absent then\n"
     "    local s, d, r\n"
@@ -148,8 +151,8 @@ const char STORE_LUA_SETTLE[] =
     "local freed = try('ZREM', KEYS[1], run)\n"
     "if type(freed) ~= 'number' then bad = bad + 2 end\n"
     /* The slot is the witness that this admission took a rate token and that none was given back yet. */
-    "if freed == 1 and ARGV[3] == '1' then\n"
-    "  local v = try('GET', KEYS[2])\n"
+    "if freed == 1 and rate then\n"
+    "  local v = try('GET', rate)\n"
     "  if v then\n"
     "    local tat, interval\n"
     "    if type(v) == 'string' then tat, interval = string.match(v, '^(%d+) (%d+)$') end\n"
@@ -158,23 +161,23 @@ const char STORE_LUA_SETTLE[] =
     "      local us = t[1] * 1000000 + t[2]\n"
     "      tat = tat - interval\n"
     "      if tat > us then\n"
-    "        call('SET', KEYS[2], string.format('%d ', tat) .. interval, 'PX', math.ceil((tat - us) / 1000))\n"
+    "        call('SET', rate, string.format('%d ', tat) .. interval, 'PX', math.ceil((tat - us) / 1000))\n"
     "      else\n"
-    "        call('DEL', KEYS[2])\n"
+    "        call('DEL', rate)\n"
     "      end\n"
     "    else\n"
     "      bad = bad + 4\n"
     "    end\n"
     "  end\n"
     "end\n"
-    "if call('SET', KEYS[3], ARGV[2], 'PX', '604800000', 'NX') then\n"
-    "  local kept = try('LPUSH', KEYS[4], run)\n"
+    "if call('SET', KEYS[2], ARGV[2], 'PX', '604800000', 'NX') then\n"
+    "  local kept = try('LPUSH', KEYS[3], run)\n"
     "  if type(kept) ~= 'number' then\n"
     "    bad = bad + 8\n"
     "  else\n"
     /* Its end is far off, so renewing it now and then does: always while it is short, later at every sixteenth run. */
-    "    if kept >= 10016 then call('LTRIM', KEYS[4], '0', '9999') end\n"
-    "    if kept <= 16 or kept % 16 == 0 then call('PEXPIRE', KEYS[4], '34560000000') end\n"
+    "    if kept >= 10016 then call('LTRIM', KEYS[3], '0', '9999') end\n"
+    "    if kept <= 16 or kept % 16 == 0 then call('PEXPIRE', KEYS[3], '34560000000') end\n"
     "  end\n"
     "end\n"
     "if publish then call('PUBLISH', 'plimsoll:1:settled', claim) end\n"

@@ -15,8 +15,8 @@ enum {
     CLAIM_VALUE_MAX = STORE_CLAIM_HEAD + STORE_SHA + 1 + STORE_BACKEND_MAX + 1,
 };
 
-/* Where the script has its keys. */
-enum { KEY_SLOTS, KEY_RATE, KEY_RUN, KEY_RUNS, KEY_CLAIM };
+/* Where the script has its keys; the claim of an unkeyed run and the rate that is not given back to are left out. */
+enum { KEY_SLOTS, KEY_RUN, KEY_RUNS, KEY_CLAIM, KEY_RATE, KEYS };
 
 static store_settling_t *settling_checked(void *data)
 {
@@ -82,16 +82,16 @@ void store_settling_drop_answer(store_settling_t *s)
 
 static void log_bad_keys(const store_settling_t *s, long long bad)
 {
-    static const struct {
+    const struct {
         int bit, key;
-    } keys[] = {{STORE_BAD_CLAIM, KEY_CLAIM},
+    } rows[] = {{STORE_BAD_CLAIM, KEY_CLAIM},
                 {STORE_BAD_SLOTS, KEY_SLOTS},
-                {STORE_BAD_RATE, KEY_RATE},
+                {STORE_BAD_RATE, s->nkeys - 1},
                 {STORE_BAD_RUNS, KEY_RUNS}};
-    for (size_t i = 0; i != sizeof(keys) / sizeof(keys[0]); ++i) {
-        if ((bad & keys[i].bit) != 0 && keys[i].key < s->nkeys)
-            log_event(LOG_ERROR, "store_key_corrupt",
-                      log_strn("key", s->block + s->at[keys[i].key], s->len[keys[i].key]));
+    for (size_t i = 0; i != sizeof(rows) / sizeof(rows[0]); ++i) {
+        int key = rows[i].key;
+        if ((bad & rows[i].bit) != 0 && key < s->nkeys)
+            log_event(LOG_ERROR, "store_key_corrupt", log_strn("key", s->block + s->at[key], s->len[key]));
     }
 }
 
@@ -180,21 +180,23 @@ static store_settling_t *settling_build(store_t *store, const store_settlement_t
     static const char no_digest[] = "0000000000000000000000000000000000000000000000000000000000000000";
     const char *digest = store_is_hex(settlement->request_sha256, STORE_SHA) ? settlement->request_sha256 : no_digest;
     store_prefix_t prefix = store_prefix(settlement->caller);
-    char keys[KEY_CLAIM + 1][STORE_CLAIM_KEY_MAX], value[CLAIM_VALUE_MAX + 1];
+    char keys[KEYS][STORE_CLAIM_KEY_MAX], value[CLAIM_VALUE_MAX + 1];
     store_argv_t args = {.argc = 0};
     store_argv_add(&args, keys[KEY_SLOTS], store_key(keys[KEY_SLOTS], &prefix, "slots", ""));
-    store_argv_add(&args, keys[KEY_RATE], store_key(keys[KEY_RATE], &prefix, "rate", ""));
     store_argv_add(&args, keys[KEY_RUN], store_key(keys[KEY_RUN], &prefix, "run:", settlement->run_id));
     store_argv_add(&args, keys[KEY_RUNS], store_key(keys[KEY_RUNS], &prefix, "runs", ""));
     if (settlement->request_id != NULL)
         store_argv_add(&args, keys[KEY_CLAIM], store_key(keys[KEY_CLAIM], &prefix, "claim:", settlement->request_id));
+    if (settlement->give_back_rate)
+        store_argv_add(&args, keys[KEY_RATE], store_key(keys[KEY_RATE], &prefix, "rate", ""));
     args.nkeys = args.argc;
     size_t value_len = claim_value(settlement, state, digest, value), run_len;
     uint8_t *run;
     store_run_pack(settlement, &run, &run_len);
     store_argv_add(&args, value, value_len);
     store_argv_add(&args, (const char *)run, run_len);
-    store_argv_add(&args, settlement->give_back_rate ? "1" : "0", 1);
+    if (settlement->give_back_rate)
+        store_argv_add(&args, "1", 1);
     bool with_answer = state == 'A' && settlement->request_id != NULL;
     store_settling_t *s =
         settling_create(store, &args, args.nkeys, settlement->answer, with_answer ? settlement->answer_len : 0);
