@@ -24,7 +24,7 @@ static void tell_state(store_t *store, bool up, const char *reason)
         store->callbacks.on_state(store->callbacks.data, up, reason);
 }
 
-/* The store is up while all its connections are. */
+/* The store is up while one of its connections is. */
 static void on_link_state(void *data, bool up, const char *reason)
 {
     store_link_t *link = data;
@@ -38,7 +38,7 @@ static void on_link_state(void *data, bool up, const char *reason)
     }
     if (was_up != store_is_up(store))
         tell_state(store, up, reason);
-    else if (!changed && link == &store->links[0])
+    else if (!was_up && link == &store->links[0])
         tell_state(store, false, reason); /* still not, and why; the first speaks for all */
     if (up)
         store_retry_step(store);
@@ -46,7 +46,13 @@ static void on_link_state(void *data, bool up, const char *reason)
 
 redis_t *store_redis_for(store_t *store, const char *id)
 {
-    return store->links[(unsigned char)id[0] % STORE_LINKS].redis;
+    unsigned first = (unsigned char)id[0] % STORE_LINKS;
+    for (unsigned i = 0; i != STORE_LINKS; ++i) {
+        redis_t *redis = store->links[(first + i) % STORE_LINKS].redis;
+        if (redis_is_up(redis))
+            return redis;
+    }
+    return store->links[first].redis;
 }
 
 static void on_published(void *data, const char *payload, size_t len)
@@ -99,7 +105,7 @@ void store_destroy(store_t *store)
 
 bool store_is_up(const store_t *store)
 {
-    return store->links_up == STORE_LINKS;
+    return store->links_up != 0;
 }
 
 size_t store_backlog(const store_t *store)

@@ -53,8 +53,8 @@ typedef struct {
 } store_retry_t;
 
 /* Redis reads about 20 KB of one connection before it syncs its file, ten runs' worth, and serves all connections
- * between two syncs: several make the group that shares a sync larger. What concerns one run goes over one connection,
- * so it arrives in order. */
+ * between two syncs: several make the group that shares a sync larger. What concerns one run goes over one connection
+ * while that is up, so it arrives in order; while it is not, over another. */
 enum { STORE_LINKS = 4 };
 typedef struct {
     store_t *store;
@@ -78,7 +78,7 @@ struct store {
     bool closing;
 };
 
-/* store.c: the connection for what is named by an id (lowercase hex). */
+/* store.c: the connection for what is named by an id (lowercase hex); one that is up if any is. */
 redis_t *store_redis_for(store_t *store, const char *id);
 
 /* store_keys.c */
@@ -112,8 +112,8 @@ struct store_settling {
     bool listed, in_flight, withdraws;
     store_settled_cb cb; /* NULL once called */
     void *data;
-    loop_task_t task; /* an answer without Redis */
-    redis_t *redis;
+    loop_task_t task;    /* an answer without Redis */
+    char link_id[2];     /* chooses the connection: as the run's admission */
     uint64_t not_before; /* monotonic ms */
     int nkeys, argc;
     size_t at[STORE_ARGS_MAX], len[STORE_ARGS_MAX]; /* in `block` */

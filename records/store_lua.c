@@ -1,10 +1,10 @@
 /*
  * The Lua scripts. One on admission, one on settling, so a run costs two round trips; docs/redis-keys.md has the keys
- * and values. Rules: every key is handed in and carries the caller's hash tag (Redis Cluster); time is
- * redis.call('TIME') alone, as copies of the gateway have clocks of their own; values read are matched against their
- * full form before they are believed; everything that can refuse stands before the first write, so an error answer
- * means that nothing was written. Redis' number-to-string conversion keeps 14 digits in Lua and 17 in redis.call:
- * microseconds (16 digits) go through string.format.
+ * and values. Rules: every key carries the caller's hash tag (Redis Cluster) and is handed in, but for the run keys
+ * that a list reads; time is redis.call('TIME') alone, as copies of the gateway have clocks of their own; values read
+ * are matched against their full form before they are believed; everything that can refuse stands before the first
+ * write, so an error answer means that nothing was written. Redis' number-to-string conversion keeps 14 digits in Lua
+ * and 17 in redis.call: microseconds (16 digits) go through string.format.
  *
  * A claim is one string: state, request digest, '.', run id, ':', rest. States and rest:
  *   L live        lease end, Redis ms

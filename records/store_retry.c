@@ -108,7 +108,7 @@ void store_retry_step(store_t *store)
     store_retry_t *retry = &store->retry;
     uint64_t now = clock_mono_ms();
     for (store_settling_t *s = retry->_head; s != NULL && has_window(retry, s); s = s->_next) {
-        if (!s->in_flight && now >= s->not_before && redis_is_up(s->redis)) {
+        if (!s->in_flight && now >= s->not_before && store_is_up(store)) {
             ++retry->in_flight;
             retry->bytes_in_flight += s->size;
             store_settling_send(s, STORE_RETRY_DEADLINE_MS);

@@ -138,7 +138,8 @@ void store_settling_send(store_settling_t *s, uint32_t deadline_ms)
     for (int i = 0; i != s->argc; ++i)
         argv[i] = s->block + s->at[i];
     s->in_flight = true;
-    redis_eval(s->redis, &s->store->settle, deadline_ms, on_reply, s, s->nkeys, s->argc, argv, s->len);
+    redis_eval(store_redis_for(s->store, s->link_id), &s->store->settle, deadline_ms, on_reply, s, s->nkeys, s->argc,
+               argv, s->len);
 }
 
 /* The new value of the claim up to the answer. Returns its length. */
@@ -200,7 +201,7 @@ static store_settling_t *settling_build(store_t *store, const store_settlement_t
     bool with_answer = state == 'A' && settlement->request_id != NULL;
     store_settling_t *s =
         settling_create(store, &args, args.nkeys, settlement->answer, with_answer ? settlement->answer_len : 0);
-    s->redis = store_redis_for(store, settlement->run_id);
+    s->link_id[0] = settlement->run_id[0];
     free(run);
     return s;
 }

@@ -262,6 +262,34 @@ static void outputs_are_given_up_before_records(void **state)
     }
 }
 
+/* The store has several connections; any of them will do. */
+static void a_lost_connection_is_not_waited_for(void **state)
+{
+    (void)state;
+    ids_t ids = ids_fresh(), running = ids_fresh();
+    assert_int_equal(admit(&running).outcome, ADMIT_OK);
+    redisReply *clients = direct("CLIENT LIST TYPE normal");
+    long long mine = direct_int("CLIENT ID"), highest = 0;
+    for (char *line = strtok(clients->str, "\n"); line != NULL; line = strtok(NULL, "\n")) {
+        long long id = atoll(line + 3);
+        if (id != mine && id > highest)
+            highest = id;
+    }
+    freeReplyObject(clients);
+    direct_do("CONFIG SET maxclients 1"); /* it cannot come back */
+    direct_do("CLIENT KILL ID %lld", highest);
+    turn_for(400);
+    assert_true(store_is_up(fx.store));
+    for (int i = 0; i != 16; ++i) { /* run ids of every connection */
+        ids = ids_next_request(ids);
+        ids.run_id[0] = "0123456789abcdef"[i];
+        assert_int_equal(admit(&ids).outcome, ADMIT_OK);
+        assert_true(settle(&ids, VERDICT_ANSWERED));
+    }
+    direct_do("CONFIG SET maxclients 10000");
+    turn_for(1500);
+}
+
 /* ---- refusing ---- */
 
 /* U22 */
@@ -626,6 +654,7 @@ int main(void)
         cmocka_unit_test(what_was_settled_meanwhile_follows_in_order),
         cmocka_unit_test(the_newest_is_refused_when_there_is_no_room),
         cmocka_unit_test(outputs_are_given_up_before_records),
+        cmocka_unit_test(a_lost_connection_is_not_waited_for),
         cmocka_unit_test(a_read_only_redis_refuses_and_comes_back),
         cmocka_unit_test(a_full_redis_refuses_whole_scripts),
         cmocka_unit_test(a_corrupt_claim_is_unknown_and_stays_as_it_is),
