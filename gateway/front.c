@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -513,7 +514,8 @@ int front_main(int control_fd, int listen_fd, int metrics_fd)
     control_t c = {.front = &front};
     const char *url = option_str(OPT_PLIMSOLL_REDIS_URL);
     front.listen_fd = listen_fd;
-    front.metrics_fd = metrics_fd;
+    /* with the metrics off no descriptor was handed over, and the number may be one of ours by now */
+    front.metrics_fd = strcasecmp(option_str(OPT_PLIMSOLL_METRICS_ADDR), "off") == 0 ? -1 : metrics_fd;
     pthread_mutex_init(&front.callers_lock, NULL);
     read_settings(&front);
     if (option_is_set(OPT_PLIMSOLL_TLS_CERT))

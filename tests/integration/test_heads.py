@@ -116,7 +116,7 @@ def test_hosts_that_are_fine(gw, host):
 REQUEST_LINES = ["GET", "GET /healthz", "GET  /healthz HTTP/1.1", "GET /healthz  HTTP/1.1", "GET /healthz HTTP/1.1 ", " GET /healthz HTTP/1.1",
                  "GET\t/healthz HTTP/1.1", "GET /healthz\tHTTP/1.1", "GET /healthz HTTP/1.2", "GET /healthz HTTP/2.0", "GET /healthz HTTP/0.9",
                  "GET /healthz http/1.1", "GET /healthz HTTP/1", "GET /healthz HTTP/1.10", "GET /healthz HTTP/01.1", "GET /healthz HTTP/1.1x",
-                 "GET /healthz FTP/1.1", "GET healthz HTTP/1.1", "GET http:/healthz HTTP/1.1", "GET ftp://x/healthz HTTP/1.1", "GET http://x HTTP/1.1",
+                 "GET /healthz FTP/1.1", "GET healthz HTTP/1.1", "GET http:/healthz HTTP/1.1", "GET ftp://x/healthz HTTP/1.1", "GET http:// HTTP/1.1", "GET http:///healthz HTTP/1.1",
                  "CONNECT gw:80 HTTP/1.1", "GE(T /healthz HTTP/1.1", "GÉT /healthz HTTP/1.1", "GET /\xe9 HTTP/1.1", "GET /a\x00b HTTP/1.1",
                  "GET /a\x7fb HTTP/1.1", "GET /a\x0bb HTTP/1.1", "GET /a#b HTTP/1.1", "GET /a\\b HTTP/1.1", 'GET /a"b HTTP/1.1', "GET /a<b HTTP/1.1",
                  "X" * 33 + " /healthz HTTP/1.1", "/healthz HTTP/1.1", "", "\x16\x03\x01\x02\x00\x01"]

@@ -33,7 +33,7 @@ def test_metrics_are_prometheus_text(gw):
             assert name == family and kind in ("counter", "gauge", "histogram")
             types[name] = kind
         else:
-            m = re.fullmatch(r'([a-z_]+)(\{[a-z_]+="[^"]*"(?:,[a-z_]+="[^"]*")*\})? (-?\d+(?:\.\d+)?)', line)
+            m = re.fullmatch(r'([a-z_][a-z0-9_]*)(\{[a-z_]+="[^"]*"(?:,[a-z_]+="[^"]*")*\})? (-?\d+(?:\.\d+)?)', line)
             assert m and m.group(1) == family and family in types, line
     assert {n: types.get(n) for n in CONTRACT} == CONTRACT
     assert all(n.endswith("_total") == (t == "counter") for n, t in types.items())
