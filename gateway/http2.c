@@ -31,11 +31,24 @@ preface_t http2_look(const char *bytes, size_t len)
 
 /* --- the end --- */
 
+/* Nobody will take the answers that are still to be made. What is being answered goes on until the connection closes:
+ * nghttp2 has its bytes. */
+static void abandon(http2_t *h)
+{
+    for (http2_stream_t *s = h->streams; s != NULL; s = s->next) {
+        if (s->gone || s->gate.state != GATE_HANDLING)
+            continue;
+        nghttp2_session_set_stream_user_data(h->session, s->id, NULL);
+        http2_stream_gone(s);
+    }
+}
+
 /* Frees `h`, now or (TLS) when the last record is out. */
 static void close_now(http2_t *h, bool told)
 {
     gate_t *gate = h->gate;
     h->closed = true;
+    abandon(h);
     loop_task_cancel(gate->lane->loop, &h->turn);
     loop_timer_stop(&h->write_timer);
     if (told)
@@ -55,13 +68,7 @@ void http2_end(http2_t *h, metric_t reason, uint32_t code)
         h->gate->close_reason = reason;
     if (nghttp2_session_terminate_session(h->session, code) != 0)
         mem_fatal("no GOAWAY");
-    /* what is being answered goes on until the connection closes; what waits to be is not waited for */
-    for (http2_stream_t *s = h->streams; s != NULL; s = s->next) {
-        if (s->gone || s->gate.state != GATE_HANDLING)
-            continue;
-        nghttp2_session_set_stream_user_data(h->session, s->id, NULL);
-        http2_stream_gone(s);
-    }
+    abandon(h);
     loop_timer_start(h->gate->lane->loop, &h->gate->timer, HTTP2_LAST_WORD_MS);
     http2_turn(h);
 }
