@@ -1,16 +1,12 @@
 #include "gateway/parent.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -25,12 +21,11 @@
 #include "gateway/child.h"
 #include "gateway/control.h"
 #include "gateway/control.pb-c.h"
+#include "gateway/ground.h"
 #include "gateway/limits.h"
 #include "gateway/link.h"
 #include "gateway/listener.h"
 #include "gateway/private_redis.h"
-#include "gateway/tls.h"
-#include "gateway/user.h"
 #include "records/tier.h"
 
 enum {
@@ -58,10 +53,8 @@ typedef struct {
     const char *self;
     phase_t phase;
     int exit_status;
-    int uid, gid, lock_fd;
+    ground_t ground;
     int listen_fd, metrics_fd;
-    char *callers_json;
-    size_t callers_len;
     bool has_redis;
     child_t redis;
     bool redis_up;
@@ -85,131 +78,7 @@ static const char *state_name(int state)
     return state >= 0 && state < 4 ? names[state] : "absent";
 }
 
-/* --- the configuration's checks that need the machine --- */
-
-static void print_problems(const problems_t *p)
-{
-    fprintf(stderr, "plimsolld: %zu problem%s in the configuration; nothing was started:\n", p->count,
-            p->count == 1 ? "" : "s");
-    for (size_t i = 0; i < p->count; i++)
-        fprintf(stderr, "  - %s\n", p->texts[i]);
-    fprintf(stderr, "plimsolld -h explains every setting.\n");
-}
-
-/* Names are said once the log's own settings are known. */
-typedef struct {
-    char names[32][64];
-    size_t count;
-} unknown_t;
-
-static unknown_t *unknown_names;
-
-static void on_unknown(const char *name)
-{
-    unknown_t *u = unknown_names;
-    if (u->count < sizeof(u->names) / sizeof(u->names[0]))
-        snprintf(u->names[u->count++], sizeof(u->names[0]), "%s", name);
-}
-
-/* Reads and checks the callers file; the text is kept for the front. */
-static bool load_callers(problems_t *problems)
-{
-    size_t len;
-    char *json = callers_read_file(option_str(OPT_PLIMSOLL_CLIENTS_FILE), &len, problems);
-    if (json == NULL)
-        return false;
-    callers_t *callers = callers_parse(json, len, false, problems);
-    if (callers == NULL) {
-        free(json);
-        return false;
-    }
-    callers_unref(callers);
-    free(parent.callers_json);
-    parent.callers_json = json;
-    parent.callers_len = len;
-    return true;
-}
-
-static void make_dir(const char *path, problems_t *problems)
-{
-    struct stat st;
-    if (mkdir(path, 0700) != 0 && errno != EEXIST) {
-        problems_add(problems, "PLIMSOLL_STATE_DIR: %s cannot be created (%s)", path, strerror(errno));
-        return;
-    }
-    if (stat(path, &st) != 0 || !S_ISDIR(st.st_mode)) {
-        problems_add(problems, "PLIMSOLL_STATE_DIR: %s is not a directory", path);
-        return;
-    }
-    if (geteuid() == 0 && chown(path, (uid_t)parent.uid, (gid_t)parent.gid) != 0)
-        problems_add(problems, "PLIMSOLL_STATE_DIR: %s cannot be given to PLIMSOLL_USER (%s)", path, strerror(errno));
-    if (access(path, R_OK | W_OK | X_OK) != 0)
-        problems_add(problems, "PLIMSOLL_STATE_DIR: %s cannot be written (%s)", path, strerror(errno));
-}
-
-static void prepare_state_dir(problems_t *problems)
-{
-    enum { PATH_BYTES = 4200 };
-    char path[PATH_BYTES];
-    size_t before = problems->count;
-    const char *state = option_str(OPT_PLIMSOLL_STATE_DIR);
-    const char *const parts[] = {"", "/run", "/redis"};
-    char *longest = control_backend_path("dockercloud");
-    if (strlen(longest) >= sizeof(((struct sockaddr_un *)0)->sun_path))
-        problems_add(problems, "PLIMSOLL_STATE_DIR: %s is too long for the sockets in it (at most %zu bytes)", state,
-                     sizeof(((struct sockaddr_un *)0)->sun_path) - 1 - (strlen(longest) - strlen(state)));
-    free(longest);
-    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]) && problems->count == before; i++) {
-        snprintf(path, sizeof(path), "%s%s", state, parts[i]);
-        make_dir(path, problems);
-    }
-    if (problems->count != before)
-        return;
-    snprintf(path, sizeof(path), "%s/lock", state);
-    parent.lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (parent.lock_fd < 0)
-        problems_add(problems, "PLIMSOLL_STATE_DIR: %s cannot be opened (%s)", path, strerror(errno));
-    else if (flock(parent.lock_fd, LOCK_EX | LOCK_NB) != 0)
-        problems_add(problems, "PLIMSOLL_STATE_DIR: another gateway is using %s", state);
-}
-
-/* Every local check, before anything starts; all problems together. */
-static bool check_configuration(void)
-{
-    problems_t problems = {0}, warnings = {0};
-    unknown_t unknown = {.count = 0};
-    unknown_names = &unknown;
-    options_load(&problems, on_unknown);
-    options_scrub_environment();
-    const char *format = option_str(OPT_PLIMSOLL_LOG_FORMAT), *level = option_str(OPT_PLIMSOLL_LOG_LEVEL);
-    log_init("parent", format != NULL && strcmp(format, "text") == 0 ? LOG_FORMAT_TEXT : LOG_FORMAT_JSON,
-             log_level_parse(level));
-    for (size_t i = 0; i < unknown.count; i++)
-        log_event(LOG_WARN, "unknown setting ignored", log_str("name", unknown.names[i]));
-    parent.uid = parent.gid = -1;
-    /* the rules have reported a user that does not exist */
-    bool has_user = geteuid() != 0 || user_lookup(option_str(OPT_PLIMSOLL_USER), &parent.uid, &parent.gid);
-    if (option_is_set(OPT_PLIMSOLL_CLIENTS_FILE))
-        load_callers(&problems);
-    if (option_is_set(OPT_PLIMSOLL_TLS_CERT) && option_is_set(OPT_PLIMSOLL_TLS_KEY)) {
-        SSL_CTX *tls = tls_load(option_str(OPT_PLIMSOLL_TLS_CERT), option_str(OPT_PLIMSOLL_TLS_KEY),
-                                option_bool(OPT_PLIMSOLL_HTTP2), &problems);
-        SSL_CTX_free(tls);
-    }
-    if (problems.count == 0 && has_user)
-        prepare_state_dir(&problems);
-    bool fine = problems.count == 0;
-    if (!fine)
-        print_problems(&problems);
-    problems_dispose(&problems);
-    if (!fine)
-        return false;
-    options_warnings(&warnings);
-    for (size_t i = 0; i < warnings.count; i++)
-        log_event(LOG_WARN, "configuration", log_str("warning", warnings.texts[i]));
-    problems_dispose(&warnings);
-    return true;
-}
+/* --- listeners --- */
 
 static bool bind_listeners(void)
 {
@@ -224,7 +93,7 @@ static bool bind_listeners(void)
         b->listen_fd = ipc_listen(b->path);
         if (b->listen_fd < 0)
             problems_add(&problems, "PLIMSOLL_STATE_DIR: cannot listen on %s (%s)", b->path, strerror(errno));
-        else if (geteuid() == 0 && chown(b->path, (uid_t)parent.uid, (gid_t)parent.gid) != 0)
+        else if (geteuid() == 0 && chown(b->path, (uid_t)parent.ground.uid, (gid_t)parent.ground.gid) != 0)
             problems_add(&problems, "PLIMSOLL_STATE_DIR: %s cannot be given to PLIMSOLL_USER (%s)", b->path,
                          strerror(errno));
     }
@@ -317,10 +186,10 @@ static void begin_end(int status, const char *why)
 
 static void send_callers(void)
 {
-    if (parent.callers_json == NULL || parent.front_ipc == NULL)
+    if (parent.ground.callers_json == NULL || parent.front_ipc == NULL)
         return;
     Plimsoll__Control__Callers m = PLIMSOLL__CONTROL__CALLERS__INIT;
-    m.json = (ProtobufCBinaryData){parent.callers_len, (uint8_t *)parent.callers_json};
+    m.json = (ProtobufCBinaryData){parent.ground.callers_len, (uint8_t *)parent.ground.callers_json};
     if (ipc_send(parent.front_ipc, CONTROL_CALLERS, 0, &m.base) != IPC_SENT)
         log_plain(LOG_ERROR, "the front does not take its callers");
 }
@@ -332,7 +201,7 @@ static void reload_callers(void)
         log_plain(LOG_WARN, "nothing to reload: no callers file is in use");
         return;
     }
-    if (load_callers(&problems)) {
+    if (ground_load_callers(&parent.ground, &problems)) {
         log_event(LOG_INFO, "callers reloaded", log_str("file", option_str(OPT_PLIMSOLL_CLIENTS_FILE)));
         send_callers();
     } else {
@@ -429,7 +298,7 @@ static void prepare_children(void)
     if (parent.has_redis) {
         char url[4400], *path = control_redis_path();
         private_redis_prepare(&parent.redis, option_str(OPT_PLIMSOLL_REDIS_SERVER), option_str(OPT_PLIMSOLL_STATE_DIR),
-                              parent.uid, parent.gid);
+                              parent.ground.uid, parent.ground.gid);
         child_init(&parent.redis, parent.loop);
         snprintf(url, sizeof(url), "redis+unix://%s", path);
         options_set(OPT_PLIMSOLL_REDIS_URL, url);
@@ -672,14 +541,14 @@ static void dispose(void)
     options_environ_free((char **)parent.front.env);
     loop_timer_stop(&parent.end_limit);
     watch_destroy(parent.signals);
-    free(parent.callers_json);
+    free(parent.ground.callers_json);
     loop_destroy(parent.loop);
 }
 
 int parent_main(const char *self)
 {
     parent.self = self;
-    if (!check_configuration())
+    if (!ground_check(&parent.ground))
         return EXIT_CONFIGURATION;
     parent.loop = loop_create();
     loop_timer_init(&parent.end_limit, on_end_limit, NULL);

@@ -1,0 +1,301 @@
+#include "gateway/run_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/clock.h"
+#include "core/fault.h"
+#include "core/mem.h"
+#include "gateway/metrics.h"
+
+void run_leave_joined(run_t *run)
+{
+    if (run->next_joined != NULL)
+        run->next_joined->prev_joined = run->prev_joined;
+    if (run->prev_joined != NULL)
+        run->prev_joined->next_joined = run->next_joined;
+    else
+        run->lane->joined = run->next_joined;
+}
+
+/* --- claim and admission --- */
+
+static void take_stored(run_t *run, const store_admitted_t *a)
+{
+    outcome_t *o = run->outcome = outcome_create();
+    o->answered = true;
+    o->stored = true;
+    o->response = mem_alloc(a->answer_len);
+    memcpy(o->response, a->answer, a->answer_len);
+    o->response_len = a->answer_len;
+    memcpy(o->run_id, a->run_id, sizeof(o->run_id));
+    snprintf(o->backend, sizeof(o->backend), "%s", a->backend);
+    run->replayed = true;
+    metric_inc(METRIC_REPLAYED);
+    run_finish(run);
+}
+
+static void refuse_for_quota(run_t *run, const store_admitted_t *a)
+{
+    refusal_t r;
+    front_t *front = run->lane->front;
+    if (a->outcome == ADMIT_NO_PLACE) {
+        metric_inc(METRIC_SHED_AT_CAPACITY);
+        refusal_set(&r, CODE_RESOURCE_EXHAUSTED, MARK_CAPACITY,
+                    "the gateway runs as much at once as SANDBOX_MAX_CONCURRENT allows (%u)", front->max_concurrent);
+        r.quota = "concurrency";
+        r.quota_limit = front->max_concurrent;
+        r.retry_after_ms = 1000;
+    } else if (a->outcome == ADMIT_NO_SLOT) {
+        metric_inc(METRIC_SHED_PER_KEY);
+        refusal_set(&r, CODE_RESOURCE_EXHAUSTED, MARK_CAPACITY, "this caller runs as much at once as it may (%u)",
+                    front->per_caller);
+        r.quota = "slots";
+        r.quota_limit = front->per_caller;
+        r.retry_after_ms = a->retry_after_ms != 0 ? a->retry_after_ms : 1000;
+    } else {
+        metric_inc(METRIC_SHED_RATE);
+        refusal_set(&r, CODE_RESOURCE_EXHAUSTED, MARK_CAPACITY, "this caller's rate of %u runs a minute is spent",
+                    front->rate_per_min);
+        r.quota = "runs";
+        r.quota_limit = a->rate_limit;
+        r.quota_window_s = 60 * a->rate_limit / front->rate_per_min;
+        r.retry_after_ms = a->retry_after_ms != 0 ? a->retry_after_ms : 1;
+    }
+    run_refuse(run, &r);
+}
+
+static void refuse_for_store(run_t *run)
+{
+    refusal_t r;
+    metric_inc(METRIC_SHED_STORE);
+    refusal_set(&r, CODE_UNAVAILABLE, MARK_CAPACITY,
+                "the record store does not answer, and without it nothing runs; try again in a moment");
+    r.retry_after_ms = 1000;
+    run_refuse(run, &r);
+}
+
+/* What an ID that is taken already means, at admission and for a joined run that looks. true: the run is over. */
+static bool heed_claim(run_t *run, const store_admitted_t *a)
+{
+    refusal_t r;
+    switch (a->outcome) {
+    case ADMIT_ANSWERED:
+        take_stored(run, a);
+        return true;
+    case ADMIT_ANSWER_GONE:
+        failure_set(&r, CODE_ALREADY_EXISTS,
+                    "this request ID has run as %s and its answer was too large to be kept; its record still stands",
+                    a->run_id);
+        break;
+    case ADMIT_OUTCOME_UNKNOWN: {
+        code_t code = code_parse(a->unknown_code);
+        failure_set(&r, code != CODE_COUNT ? code : CODE_UNAVAILABLE,
+                    "an earlier request with this ID was dispatched and its outcome is unknown; it may have run");
+        break;
+    }
+    case ADMIT_CONFLICT:
+        metric_inc(METRIC_CONFLICTS);
+        refusal_set(&r, CODE_INVALID_ARGUMENT, MARK_REQUEST,
+                    "Plimsoll-Request-Id was used before with another request; a new request needs a new ID");
+        break;
+    default:
+        return false;
+    }
+    run_remember_refusal(run, &r);
+    if (a->outcome != ADMIT_CONFLICT)
+        memcpy(run->outcome->run_id, a->run_id, sizeof(run->outcome->run_id));
+    run_finish(run);
+    return true;
+}
+
+static void on_looked(void *data, const store_admitted_t *a)
+{
+    run_t *run = data;
+    run_check(run);
+    run->claim_us = 0;
+    if (run->stop != STOP_CAUSE_NONE) {
+        stop_cause_t cause = run->stop;
+        run->stop = STOP_CAUSE_NONE;
+        run_stop(run, cause);
+        return;
+    }
+    if (a->outcome == ADMIT_OK) {
+        /* the run it waited for was refused without running, and the ID is free again: so is this request */
+        refusal_t r;
+        run_leave_joined(run);
+        refusal_set(&r, CODE_RESOURCE_EXHAUSTED, MARK_CAPACITY,
+                    "the run with this request ID was refused and nothing ran; send it again");
+        r.retry_after_ms = 1000;
+        run_refuse(run, &r);
+        return;
+    }
+    if (a->outcome == ADMIT_ANSWERED || a->outcome == ADMIT_ANSWER_GONE || a->outcome == ADMIT_OUTCOME_UNKNOWN ||
+        a->outcome == ADMIT_CONFLICT) {
+        run_leave_joined(run);
+        heed_claim(run, a);
+        return;
+    }
+    loop_timer_start(run->lane->loop, &run->watchdog, JOIN_LOOK_MS);
+}
+
+static void look_at_claim(run_t *run)
+{
+    if (run->claim_us != 0)
+        return; /* a look is on its way */
+    run->claim_us = clock_mono_us();
+    loop_timer_stop(&run->watchdog);
+    store_claim_look(run->lane->store, run_caller_id(run), run_request_id(run), run->request_sha256, on_looked, run);
+}
+
+static void on_look_time(loop_timer_t *timer)
+{
+    run_t *run = timer->data;
+    run_check(run);
+    look_at_claim(run);
+}
+
+static void join(run_t *run)
+{
+    run_move(run, RUN_JOINED);
+    metric_inc(METRIC_JOINED);
+    run_give_place_back(run);
+    run->replayed = true;
+    run->claim_us = 0;
+    run->prev_joined = NULL;
+    if ((run->next_joined = run->lane->joined) != NULL)
+        run->next_joined->prev_joined = run;
+    run->lane->joined = run;
+    loop_timer_init(&run->watchdog, on_look_time, run);
+    loop_timer_start(run->lane->loop, &run->watchdog, JOIN_LOOK_MS);
+    if (run->stop != STOP_CAUSE_NONE) {
+        stop_cause_t cause = run->stop;
+        run->stop = STOP_CAUSE_NONE;
+        run_stop(run, cause);
+    }
+}
+
+static void on_admitted(void *data, const store_admitted_t *a)
+{
+    run_t *run = data;
+    run_check(run);
+    fault_point("run.admitted");
+    run->claim_took_us = (uint32_t)(clock_mono_us() - run->claim_us);
+    run->admitted = *a;
+    run->admitted.answer = NULL;
+    if (heed_claim(run, a))
+        return;
+    switch (a->outcome) {
+    case ADMIT_OK:
+        if (run->flight != NULL && flights_has_followers(run->lane->front->flights, run->flight))
+            run->stop = STOP_CAUSE_NONE; /* others wait for this very run */
+        if (run->stop != STOP_CAUSE_NONE) {
+            /* the caller gave up while the claim was made: nothing ran, and the ID is given back */
+            refusal_set(&run->refusal, run->stop == STOP_CAUSE_DEADLINE ? CODE_DEADLINE_EXCEEDED : CODE_CANCELED,
+                        MARK_CAPACITY, "the caller gave up before the run was dispatched; nothing ran");
+            run_remember_refusal(run, &run->refusal);
+            run_settle(run, VERDICT_REFUSED, true);
+        } else {
+            run_dispatch(run);
+        }
+        break;
+    case ADMIT_JOIN:
+        join(run);
+        break;
+    case ADMIT_NO_PLACE:
+    case ADMIT_NO_SLOT:
+    case ADMIT_NO_RATE:
+        if (run->only_claims)
+            run_refuse(run, &run->refusal);
+        else
+            refuse_for_quota(run, a);
+        break;
+    default:
+        refuse_for_store(run);
+        break;
+    }
+}
+
+static void claim(run_t *run)
+{
+    front_t *front = run->lane->front;
+    uint32_t longest = 0;
+    for (size_t i = 0; i < run->placement.count; i++)
+        if (run->placement.timeout_ms[i] > longest)
+            longest = run->placement.timeout_ms[i];
+    run->has_place = !run->only_claims && front_place_take(front);
+    store_admission_t admission = {
+        .caller = run_caller_id(run),
+        .request_id = run_request_id(run),
+        .request_sha256 = run->request_sha256,
+        .run_id = run->run_id,
+        .lease_ms = longest + STORE_LEASE_MARGIN_MS,
+        .has_place = run->has_place,
+        .rate_per_min = front->rate_per_min,
+        .burst = front->rate_burst,
+        .slots = front->per_caller,
+    };
+    run->claim_us = clock_mono_us();
+    fault_point("run.claim");
+    store_admit(run->lane->store, &admission, on_admitted, run);
+}
+
+/* --- the same request already under way here --- */
+
+static void on_leader_outcome(flight_member_t *member, outcome_t *outcome)
+{
+    run_t *run = member->data;
+    run_check(run);
+    run->outcome = outcome;
+    run->replayed = true;
+    run_finish(run);
+}
+
+void run_enter_flight(run_t *run)
+{
+    char key[STORE_CLAIM_KEY_MAX];
+    refusal_t r;
+    if (!run->keyed) {
+        claim(run);
+        return;
+    }
+    store_claim_key(run_caller_id(run), run_request_id(run), key);
+    run->member = (flight_member_t){.loop = run->lane->loop, .on_outcome = on_leader_outcome, .data = run};
+    switch (flights_enter(run->lane->front->flights, key, run->request_sha256, &run->member, &run->flight)) {
+    case FLIGHT_LEADS:
+        claim(run);
+        break;
+    case FLIGHT_FOLLOWS:
+        run_move(run, RUN_FOLLOWING);
+        metric_inc(METRIC_JOINED);
+        /* a follower needs nothing but its place in line */
+        plimsoll__v1__run_request__free_unpacked(run->request, NULL);
+        run->request = NULL;
+        break;
+    case FLIGHT_CONFLICTS:
+        metric_inc(METRIC_CONFLICTS);
+        refusal_set(&r, CODE_INVALID_ARGUMENT, MARK_REQUEST,
+                    "Plimsoll-Request-Id is in use by another request; a new request needs a new ID");
+        run_refuse(run, &r);
+        break;
+    }
+}
+
+void run_on_settled(lane_t *lane, const char *claim_key)
+{
+    char key[STORE_CLAIM_KEY_MAX];
+    for (run_t *run = lane->joined, *next; run != NULL; run = next) {
+        next = run->next_joined;
+        store_claim_key(run_caller_id(run), run_request_id(run), key);
+        if (strcmp(key, claim_key) == 0)
+            look_at_claim(run);
+    }
+}
+
+void run_look_all(lane_t *lane)
+{
+    for (run_t *run = lane->joined, *next; run != NULL; run = next) {
+        next = run->next_joined;
+        look_at_claim(run);
+    }
+}
