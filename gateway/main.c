@@ -1,4 +1,5 @@
 /* plimsolld: the parent, and, by the name it is started under, one of its roles. */
+#include <malloc.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -32,10 +33,20 @@ static void print_help(FILE *out)
     buffer_dispose(&text);
 }
 
+enum { LARGE_BYTES = 128 * 1024 }; /* where glibc's threshold begins */
+
+/* Large pieces of memory go back to the kernel when they are freed, so a burst of large bodies is not paid for ever
+ * after. By itself glibc raises the threshold with every large piece that is freed, and keeps what lies below it. */
+static void return_large_memory(void)
+{
+    mallopt(M_MMAP_THRESHOLD, LARGE_BYTES);
+}
+
 /* The settings a role was given; a role that cannot read them does not serve. */
 static bool role_begin(const char *role, unsigned mask)
 {
     problems_t problems = {0};
+    return_large_memory();
     options_load_role(mask, &problems, NULL);
     const char *format = option_str(OPT_PLIMSOLL_LOG_FORMAT);
     log_init(role, format != NULL && strcmp(format, "text") == 0 ? LOG_FORMAT_TEXT : LOG_FORMAT_JSON,

@@ -219,6 +219,8 @@ static void answered(conn_t *conn)
 {
     ++seen.ended;
     ++seen.statuses[conn->status];
+    if (want.hold && seen.ended == 1)
+        fprintf(stderr, "load: a request to be held was answered: %s\n", conn->answer);
     conn->is_waiting = false;
     if (seen.took_count < SAMPLES_MAX)
         seen.took_us[seen.took_count++] = (uint32_t)(now_us() - conn->began_us);
@@ -301,17 +303,10 @@ static uint32_t at_share(const uint32_t *sorted, size_t count, double share)
     return count != 0 ? sorted[(size_t)((double)(count - 1) * share)] : 0;
 }
 
-static void print_all(double seconds)
+static void print_statuses(void)
 {
     const char *comma = "";
-    qsort(seen.took_us, seen.took_count, sizeof(*seen.took_us), by_size);
-    qsort(seen.own_us, seen.own_count, sizeof(*seen.own_us), by_size);
-    printf("{\"requests\":%" PRIu64 ",\"seconds\":%.3f,\"rate\":%.1f,\"broken\":%" PRIu64, seen.ended, seconds,
-           (double)seen.ended / seconds, seen.broken);
-    printf(",\"p50_us\":%u,\"p99_us\":%u,\"max_us\":%u", at_share(seen.took_us, seen.took_count, 0.5),
-           at_share(seen.took_us, seen.took_count, 0.99), at_share(seen.took_us, seen.took_count, 1));
-    printf(",\"own_count\":%zu,\"own_p50_us\":%u,\"own_p99_us\":%u,\"status\":{", seen.own_count,
-           at_share(seen.own_us, seen.own_count, 0.5), at_share(seen.own_us, seen.own_count, 0.99));
+    printf("\"status\":{");
     for (int i = 0; i < STATUS_MAX; ++i) {
         if (seen.statuses[i] == 0)
             continue;
@@ -319,6 +314,19 @@ static void print_all(double seconds)
         comma = ",";
     }
     printf("}}\n");
+}
+
+static void print_all(double seconds)
+{
+    qsort(seen.took_us, seen.took_count, sizeof(*seen.took_us), by_size);
+    qsort(seen.own_us, seen.own_count, sizeof(*seen.own_us), by_size);
+    printf("{\"requests\":%" PRIu64 ",\"seconds\":%.3f,\"rate\":%.1f,\"broken\":%" PRIu64, seen.ended, seconds,
+           (double)seen.ended / seconds, seen.broken);
+    printf(",\"p50_us\":%u,\"p99_us\":%u,\"max_us\":%u", at_share(seen.took_us, seen.took_count, 0.5),
+           at_share(seen.took_us, seen.took_count, 0.99), at_share(seen.took_us, seen.took_count, 1));
+    printf(",\"own_count\":%zu,\"own_p50_us\":%u,\"own_p99_us\":%u,", seen.own_count,
+           at_share(seen.own_us, seen.own_count, 0.5), at_share(seen.own_us, seen.own_count, 0.99));
+    print_statuses();
 }
 
 static void loop_closed(conn_t *conns)
@@ -347,8 +355,9 @@ static void hold(conn_t *conns)
     }
     for (uint64_t until_us = now_us() + HOLD_SETTLE_US; now_us() < until_us;)
         run_events(10);
-    printf("{\"held\":%" PRIu64 ",\"answered\":%" PRIu64 ",\"broken\":%" PRIu64 "}\n",
+    printf("{\"held\":%" PRIu64 ",\"answered\":%" PRIu64 ",\"broken\":%" PRIu64 ",",
            want.connections - seen.ended - seen.broken, seen.ended, seen.broken);
+    print_statuses();
     fflush(stdout);
     while (read(0, &byte, 1) > 0)
         ;

@@ -107,7 +107,11 @@ class Gateway:
         with open(self.home / "log", "wb") as log:
             self.process = subprocess.Popen(pinned(self.core, BUILD / "plimsolld"), env=self.settings, stdin=subprocess.DEVNULL,
                                             stdout=log, stderr=log, cwd=self.home)
-        wait_for(self._listens, "plimsolld")
+        try:
+            wait_for(self._listens, "plimsolld")
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def _listens(self):
@@ -185,8 +189,12 @@ http {{
         # the upstream is on the client's core, so that the proxy has its own core to itself, as the gateway has
         self.processes = [self._start(CLIENT_CORE, self.UPSTREAM.format(port=self.upstream, body=self.body)),
                           self._start(SERVER_CORE, self.PROXY.format(port=self.port, upstream=self.upstream))]
-        for port in (self.upstream, self.port):
-            wait_for(lambda p=port: self._listens(p), "nginx")
+        try:
+            for port in (self.upstream, self.port):
+                wait_for(lambda p=port: self._listens(p), "nginx")
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def _listens(self, port):
