@@ -48,6 +48,7 @@ typedef struct {
     size_t bytes;
     size_t in_flight, bytes_in_flight; /* of those listed */
     size_t window;                     /* 1 while probing */
+    redis_t *redis;                    /* the connection they share, so that they arrive in order */
     uint64_t dropped;                  /* refused for want of room */
     loop_timer_t timer;
 } store_retry_t;
@@ -121,7 +122,7 @@ struct store_settling {
     size_t size;       /* bytes it costs to keep */
     char *block;
 };
-void store_settling_send(store_settling_t *s, uint32_t deadline_ms);
+void store_settling_send(store_settling_t *s, redis_t *redis, uint32_t deadline_ms);
 void store_settling_free(store_settling_t *s);
 /* Gives the stored output up, keeps the record. */
 void store_settling_drop_answer(store_settling_t *s);

@@ -103,15 +103,24 @@ static bool has_window(const store_retry_t *retry, const store_settling_t *s)
            (retry->in_flight < retry->window && retry->bytes_in_flight + s->size <= STORE_RETRY_WINDOW_BYTES);
 }
 
+/* A withdrawal follows its admission, which may still lie unread on its connection. */
+static redis_t *way_of(store_t *store, const store_settling_t *s)
+{
+    return s->withdraws ? store_redis_for(store, s->link_id) : store->retry.redis;
+}
+
 void store_retry_step(store_t *store)
 {
     store_retry_t *retry = &store->retry;
     uint64_t now = clock_mono_ms();
+    if (retry->in_flight == 0)
+        retry->redis = store_redis_for(store, "0");
     for (store_settling_t *s = retry->_head; s != NULL && has_window(retry, s); s = s->_next) {
-        if (!s->in_flight && now >= s->not_before && store_is_up(store)) {
+        redis_t *redis = way_of(store, s);
+        if (!s->in_flight && now >= s->not_before && redis_is_up(redis)) {
             ++retry->in_flight;
             retry->bytes_in_flight += s->size;
-            store_settling_send(s, STORE_RETRY_DEADLINE_MS);
+            store_settling_send(s, redis, STORE_RETRY_DEADLINE_MS);
         }
     }
     if (retry->count != 0 && retry->in_flight == 0)

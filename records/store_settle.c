@@ -132,14 +132,13 @@ static void on_reply(void *data, redis_status_t status, const redisReply *reply,
         cb(cb_data, taken);
 }
 
-void store_settling_send(store_settling_t *s, uint32_t deadline_ms)
+void store_settling_send(store_settling_t *s, redis_t *redis, uint32_t deadline_ms)
 {
     const char *argv[STORE_ARGS_MAX];
     for (int i = 0; i != s->argc; ++i)
         argv[i] = s->block + s->at[i];
     s->in_flight = true;
-    redis_eval(store_redis_for(s->store, s->link_id), &s->store->settle, deadline_ms, on_reply, s, s->nkeys, s->argc,
-               argv, s->len);
+    redis_eval(redis, &s->store->settle, deadline_ms, on_reply, s, s->nkeys, s->argc, argv, s->len);
 }
 
 /* The new value of the claim up to the answer. Returns its length. */
@@ -240,7 +239,7 @@ void store_settle(store_t *store, const store_settlement_t *settlement, store_se
     store_settling_t *s = settling_build(store, settlement, state);
     s->cb = cb;
     s->data = data;
-    store_settling_send(s, STORE_DEADLINE_MS);
+    store_settling_send(s, store_redis_for(store, s->link_id), STORE_DEADLINE_MS);
 }
 
 void store_withdraw(store_t *store, const store_settlement_t *refusal)
