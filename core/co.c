@@ -98,10 +98,9 @@ static void switch_out(co_t *co)
 #endif
 }
 
-static void on_ended(loop_task_t *task)
+/* The coroutine is no more; whoever started it may learn so. */
+static void end(co_t *co)
 {
-    co_t *co = task->data;
-    check(co);
     void (*on_end)(void *) = co->on_end;
     void *arg = co->arg;
     co->magic = CO_DEAD_MAGIC;
@@ -110,16 +109,20 @@ static void on_ended(loop_task_t *task)
         on_end(arg);
 }
 
-/* Runs the coroutine until it waits or ends. The end is announced from the loop, so that the handle co_start returns is
- * alive even when fn never waited. */
-static void run(co_t *co)
+static void on_ended(loop_task_t *task)
+{
+    co_t *co = task->data;
+    check(co);
+    end(co);
+}
+
+/* Runs the coroutine until it waits or ends. True when it ended; its stack is given back. */
+static bool run(co_t *co)
 {
     switch_in(co);
-    if (!co->has_ended)
-        return;
-    co_stack_release(&co->stack);
-    loop_task_init(&co->task, on_ended, co);
-    loop_defer(co->loop, &co->task);
+    if (co->has_ended)
+        co_stack_release(&co->stack);
+    return co->has_ended;
 }
 
 static void on_resume(loop_task_t *task)
@@ -128,7 +131,9 @@ static void on_resume(loop_task_t *task)
     check(co);
     if (current != NULL)
         mem_fatal("the loop was run inside a coroutine");
-    run(co);
+    /* At once: its end is what somebody waits for, ahead of all it left to be done afterwards. */
+    if (run(co))
+        end(co);
 }
 
 static void on_time_limit(loop_timer_t *timer)
@@ -175,7 +180,11 @@ co_t *co_start(loop_t *loop, void (*fn)(void *arg), void *arg, void (*on_end)(vo
      * C library does not look at it again. */
     co->own.uc_stack.ss_size = 0;
 #endif
-    run(co);
+    if (run(co)) {
+        /* announced from the loop, so that the handle is alive even when fn never waited */
+        loop_task_init(&co->task, on_ended, co);
+        loop_defer(loop, &co->task);
+    }
     return co;
 }
 
