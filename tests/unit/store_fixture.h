@@ -21,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <fcntl.h>
@@ -73,6 +74,7 @@ static __attribute__((unused)) void server_start(void)
     fx.pid = fork();
     assert_true(fx.pid >= 0);
     if (fx.pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that crashes leaves no server */
         int null = open("/dev/null", O_RDWR);
         dup2(null, 1);
         dup2(null, 2);
