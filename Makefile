@@ -102,6 +102,7 @@ serve: setup ## set up, build, and serve on this machine with a token of its own
 test: setup ## set up, build and run every test
 	@packages/install packages/test.txt
 	@$(SUB) VARIANT=test all unit-binaries
+	@$(SUB) VARIANT=bench all
 	@$(SUB) venv
 	@build/venv/bin/python tests/run.py
 

@@ -136,7 +136,9 @@ def outside(count):
     if os.path.exists(report):
         os.unlink(report)
     status = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--junit-xml", report, "tests/integration"] + os.environ.get("PYTEST_ARGS", "").split(),
+        # files side by side: most tests wait for their own gateway more than they compute
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", str(PARALLEL), "--dist", "loadfile", "--durations=10", "--junit-xml", report,
+         "tests/integration"] + os.environ.get("PYTEST_ARGS", "").split(),
         cwd=ROOT).returncode
     if not os.path.exists(report):
         count.one("pytest", False, f"pytest ended with status {status} and no report")
