@@ -280,6 +280,18 @@ def test_straight_on_a_shared_connection(served, group):
         assert went_on, "no connection of this group was used again, so nothing was proven"
 
 
+def test_the_answer_before_a_pipelined_flood_arrives(served):
+    """What was sent on the heels of a request is not read; a reset for it must not overtake the answer to that request."""
+    gw = served
+    busy = json.dumps(javascript("const t = Date.now(); while (Date.now() - t < 100); console.log(1)")).encode()
+    for _ in range(5):
+        with gw.connect() as c:
+            c.send(post(gw, cl(len(busy))) + busy + post(gw, cl(len(BODY))))
+            c.send_all_it_takes(BODY * (8 * g.MIB // len(BODY)))
+            answer = c.read_answer()
+            assert answer.status == 200 and answer.closes
+
+
 def test_the_victims_would_notice(served):
     """The check can fail: with a lenient reader in the gateway's place, the victim gets the smuggled answer."""
     gw = served
