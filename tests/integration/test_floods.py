@@ -5,6 +5,7 @@ Memory is that of the front of a release build with the stand-in wall (VARIANT=b
 arithmetic beside it, and room for an allocator that keeps what it was given."""
 import contextlib
 import json
+import os
 import pathlib
 import re
 import resource
@@ -30,7 +31,9 @@ STANDIN = {"SANDBOX_PROVIDER": "standin", "SANDBOX_MAX_CONCURRENT": "64"}
 @pytest.fixture(scope="module")
 def release():
     """The folder of the release build with the stand-in."""
-    p = subprocess.run(["make", "--no-print-directory", "-s", "-j2", "VARIANT=bench", "all"], cwd=g.ROOT, capture_output=True, text=True, timeout=900)
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS"))}  # a make of our own, not one below the caller's
+    p = subprocess.run(["make", "--no-print-directory", "-s", f"-j{os.cpu_count()}", "VARIANT=bench", "all"], cwd=g.ROOT, env=env, capture_output=True,
+                       text=True, timeout=900)
     assert p.returncode == 0, p.stdout[-2000:] + p.stderr[-2000:]
     return g.ROOT / "build/bench"
 

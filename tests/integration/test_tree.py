@@ -124,7 +124,8 @@ def test_included_files_exist():
 def compile_flags():
     """The Makefile's own flags, so that the headers are tried as they are used."""
     show = "show-flags: ; @printf '%s\\n' '$(CFLAGS) $(TEMPLATE_CFLAGS)'"
-    return subprocess.run(["make", "-s", "--eval", show, "show-flags"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS"))}
+    return subprocess.run(["make", "-s", "--eval", show, "show-flags"], cwd=ROOT, env=env, capture_output=True, text=True, check=True).stdout.split()
 
 
 def test_every_header_compiles_alone():
