@@ -30,6 +30,7 @@
 
 enum {
     REDIS_START_MS = 15 * 1000,
+    REDIS_TRIES = 3, /* a program that is not there, or a file it cannot read, does not get better by trying again */
     PROOF_MS = 120 * 1000, /* spec callers-and-limits 7.1 */
     SERVING_MS = 20 * 1000,
     END_MARGIN_MS = 10 * 1000, /* after the drain, roles and Redis get this long to end by themselves */
@@ -411,9 +412,9 @@ static bool wait_until(bool (*holds)(void), uint64_t ms)
     return holds();
 }
 
-static bool redis_is_up_now(void)
+static bool redis_is_decided(void)
 {
-    return parent.redis_up;
+    return parent.redis_up || parent.redis.deaths >= REDIS_TRIES;
 }
 
 static bool start_redis(void)
@@ -425,7 +426,7 @@ static bool start_redis(void)
         redis_address_parse(option_str(OPT_PLIMSOLL_REDIS_URL), &address) != NULL)
         return false;
     redis_t *probe = redis_create(parent.loop, &address, on_redis_state, NULL);
-    bool up = wait_until(redis_is_up_now, REDIS_START_MS);
+    bool up = wait_until(redis_is_decided, REDIS_START_MS) && parent.redis_up;
     redis_destroy(probe);
     redis_address_dispose(&address);
     if (!up && parent.phase == PHASE_STARTING)

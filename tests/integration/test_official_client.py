@@ -1,8 +1,10 @@
 """The official Python client, unchanged: runs, every refusal it can be given, every record it checks; and its older versions, which speak
 protocol 3."""
 import asyncio
+import contextlib
 import json
 import os
+import ssl
 import subprocess
 import sys
 import threading
@@ -84,6 +86,29 @@ def test_a_base_url_with_a_backend_that_is_not_there(gw):
         with pytest.raises(errors.UnsupportedError) as e:
             call()
         assert e.value.not_dispatched == "unsupported" and e.value.http_status == 404 and not e.value.answer_not_bound
+
+
+def test_over_tls(gateway, tmp_path):
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj", "/CN=gw",
+                    "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(cert)], check=True, capture_output=True)
+    gw = gateway(PLIMSOLL_TLS_CERT=str(cert), PLIMSOLL_TLS_KEY=str(key))
+    url = f"https://127.0.0.1:{gw.port}"
+    client = Client(url, gw.token, ssl_context=ssl.create_default_context(cafile=str(cert)))
+    assert client.describe().provider == "wasm"
+    for n in range(5):
+        assert client.run_javascript(f"console.log({n})", minimum_isolation="process").stdout == b"%d\n" % n
+    with pytest.raises(errors.InsufficientIsolationError):
+        client.run_javascript("1", minimum_isolation="vm")
+    # a certificate nobody vouches for: nothing was sent, and the client says so
+    with pytest.raises(errors.TransportError) as e:
+        Client(url, gw.token).run_javascript("1")
+    assert e.value.not_dispatched == "environment"
+    # cleartext to a TLS port is no request
+    with gw.connect() as c:
+        c.send(g.head("/healthz", method="GET"))
+        with contextlib.suppress(ConnectionResetError):
+            assert not c.sock.recv(100).startswith(b"HTTP/1.1 200")
 
 
 # -- every reason --

@@ -762,6 +762,18 @@ def test_describe_states_the_environment_of_a_run(gw):
     assert gw.ok("1").json()["environment"] == identity
 
 
+@pytest.mark.faults
+def test_describe_states_what_a_wall_can_do(gateway):
+    gw = gateway(SANDBOX_PROVIDER="standin", SANDBOX_MEMORY_MB="300",
+                 PLIMSOLL_STANDIN1="tier=kernel,software=image:1,policy=policy:1,ceiling=400000")
+    kind = {"identity": "standin:standin", "maxTimeoutMs": 300000, "softwareIdentity": "image:1"}
+    assert gw.describe().json() == {
+        "sandbox": "standin", "isolation": "kernel", "protocol": 4, "supportsProject": True, "policy": "policy:1", "resources": {"memoryMb": 300},
+        "javascriptEnvironment": {**kind, "languages": ["javascript"]}, "projectEnvironment": {**kind, "languages": ["shell"]}, "moduleEnvironment": {}}
+    got = g.fields(binary(gw, b"", DESCRIBE).body)
+    assert got[3] == [1] and got[14] == [b"policy:1"] and got[12] == [b""] and g.fields(got[10][0])[2] == [300000]
+
+
 # -- a run's answer --
 
 
@@ -820,6 +832,25 @@ def test_failing_code_is_an_answered_run(gw):
 @pytest.mark.parametrize("text", ["☕" * 1000, "😀", "\u00e9\u0301", "\ufffd"])
 def test_output_is_returned_verbatim(gw, text):
     assert g.stdout(gw.ok(f"console.log({json.dumps(text, ensure_ascii=False)})")) == text.encode() + b"\n"
+
+
+OUTPUT_MAX = 65536
+
+
+@pytest.mark.parametrize("size, cut", [(OUTPUT_MAX - 1, False), (OUTPUT_MAX, False), (OUTPUT_MAX + 1, True), (10 * OUTPUT_MAX, True)])
+def test_output_is_cut_at_the_limit_and_only_the_flag_says_so(gw, size, cut):
+    """Counted in bytes, the line's end included."""
+    answer = gw.ok(f"console.log('x'.repeat({size - 1}))")
+    got = answer.json()["javascript"]
+    assert g.stdout(answer) == (b"x" * (size - 1) + b"\n")[:OUTPUT_MAX]
+    assert got.get("stdoutTruncated", False) is cut and "exitCode" not in got
+
+
+def test_endless_output_ends_with_the_limit_or_the_deadline(gw):
+    answer = gw.ok("for(;;) console.log('☕')", timeoutMs=1000)
+    got = answer.json()["javascript"]
+    # cut inside a character, which is nobody's business here
+    assert g.stdout(answer) == ("☕\n".encode() * OUTPUT_MAX)[:OUTPUT_MAX] and got["stdoutTruncated"] is True
 
 
 def test_timeout_of_a_run(gw):
