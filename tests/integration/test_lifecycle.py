@@ -271,3 +271,31 @@ def test_a_front_killed_at_any_point_of_a_run_never_runs_it_twice(gateway):
             assert answer.status == 503 and answer.code == "unavailable", (point, answer)
             assert answer.reason is None and answer.header("Plimsoll-Not-Dispatched") is None, (point, answer)
             assert executed(point) == (0 if point in ("run.admitted", "run.dispatch") else 1), point
+
+
+# -- the harness itself --
+
+
+@pytest.mark.parametrize("found", ["==1==ERROR: AddressSanitizer: heap-use-after-free", "x.c:1:2: runtime error: signed integer overflow",
+                                   "SUMMARY: LeakSanitizer", "the token", '{"msg":"half'])
+def test_a_finding_in_the_log_fails_the_end(gateway, found):
+    gw = gateway()
+    with open(gw.log_path, "a") as log:
+        log.write((gw.token if found == "the token" else found) + "\n")
+    with pytest.raises(AssertionError):
+        gw.stop()
+
+
+def test_a_process_left_over_fails_the_end(gateway):
+    gw = gateway()
+    process = gw.process
+    child = gw.child("redis-server")
+    gw.clean_exit = False
+    os.kill(process.pid, signal.SIGSTOP)
+    os.kill(child, signal.SIGSTOP)  # it cannot end itself
+    os.kill(process.pid, signal.SIGKILL)
+    try:
+        with pytest.raises(AssertionError, match="left over"):
+            gw.stop()
+    finally:
+        wait_for(lambda: not g.is_alive(child), "the rest to be gone")
