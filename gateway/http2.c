@@ -138,6 +138,18 @@ static void count_reset(http2_t *h, metric_t metric)
     http2_end(h, METRIC_CLOSE_HTTP2_RESETS, NGHTTP2_ENHANCE_YOUR_CALM);
 }
 
+/* Clients open as many streams as they like until they have read our SETTINGS, some a few more behind the
+ * acknowledgement. Refusing those, unread, costs little, and they ask again: what a client may assume is not counted.
+ */
+static void count_refused(http2_t *h)
+{
+    metric_inc(METRIC_HTTP2_REFUSED);
+    if (h->refused < HTTP2_EARLY_MAX)
+        h->refused++;
+    else
+        count_reset(h, METRIC_HTTP2_RESET_GATEWAY);
+}
+
 static void count_finished(http2_t *h)
 {
     if (h->resets_left < HTTP2_RESETS_MAX)
@@ -158,8 +170,7 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
         return 0;
     if (h->ending)
         return 0;
-    if (h->winding >= HTTP2_WINDING_MAX) {
-        /* as many runs as it may have at once are being stopped for it already: nothing of this one was looked at */
+    if (h->open >= HTTP2_STREAMS_MAX || h->winding >= HTTP2_WINDING_MAX) {
         nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, frame->hd.stream_id, NGHTTP2_REFUSED_STREAM);
         return 0;
     }
@@ -229,8 +240,11 @@ static int on_frame_out(nghttp2_session *session, const nghttp2_frame *frame, vo
 {
     http2_t *h = user_data;
     http2_stream_t *s;
-    if (frame->hd.type == NGHTTP2_RST_STREAM && frame->rst_stream.error_code != NGHTTP2_NO_ERROR) {
-        count_reset(h, METRIC_HTTP2_RESET_GATEWAY);
+    if (frame->hd.type == NGHTTP2_RST_STREAM) {
+        if (frame->rst_stream.error_code == NGHTTP2_REFUSED_STREAM)
+            count_refused(h);
+        else if (frame->rst_stream.error_code != NGHTTP2_NO_ERROR)
+            count_reset(h, METRIC_HTTP2_RESET_GATEWAY);
     } else if (frame->hd.type == NGHTTP2_GOAWAY && frame->goaway.error_code != NGHTTP2_NO_ERROR) {
         if (h->gate->close_reason == METRIC_CLOSE_PEER)
             h->gate->close_reason = METRIC_CLOSE_HTTP2_ERROR;
@@ -261,6 +275,19 @@ static int on_stream_closed(nghttp2_session *session, int32_t id, uint32_t code,
 
 static void on_written(h2o_socket_t *sock, const char *err);
 
+/* nghttp2 ends the connection of a peer that opens more streams than its SETTINGS allow. Clients do: before they have
+ * read them, and some right behind the acknowledgement. So nghttp2 is told the number nobody may pass, and the wire the
+ * one that is kept to; what is between the two, on_begin_headers refuses stream by stream. */
+static void announce_limit(uint8_t *frame, size_t len)
+{
+    enum { FRAME_HEAD = 9, ENTRY = 6 };
+    if (len < FRAME_HEAD || frame[3] != NGHTTP2_SETTINGS || (frame[4] & NGHTTP2_FLAG_ACK) != 0)
+        return;
+    for (uint8_t *entry = frame + FRAME_HEAD; entry + ENTRY <= frame + len; entry += ENTRY)
+        if (entry[0] == 0 && entry[1] == NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS)
+            memcpy(entry + 2, (const uint8_t[]){0, 0, 0, HTTP2_STREAMS_MAX}, 4);
+}
+
 /* May close the connection. */
 static void pump(http2_t *h)
 {
@@ -269,9 +296,11 @@ static void pump(http2_t *h)
     if (h->writing)
         return;
     buffer_clear(&h->out);
-    while (h->out.len < HTTP2_WRITE_STEP && (len = nghttp2_session_mem_send(h->session, &frames)) > 0)
+    while (h->out.len < HTTP2_WRITE_STEP && (len = nghttp2_session_mem_send(h->session, &frames)) > 0) {
         if (!buffer_append(&h->out, frames, (size_t)len))
             mem_fatal("a frame is larger than the buffer for it");
+        announce_limit(h->out.base + h->out.len - len, (size_t)len);
+    }
     if (len < 0)
         mem_fatal("nghttp2 could not write");
     if (h->out.len != 0) {
@@ -409,7 +438,7 @@ void http2_answer(http2_t *h, http2_stream_t *s)
 static nghttp2_session *new_session(http2_t *h)
 {
     static const nghttp2_settings_entry settings[] = {
-        {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, HTTP2_STREAMS_MAX},
+        {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, HTTP2_STREAMS_CUT}, /* see announce_limit */
         {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, HTTP2_STREAM_WINDOW},
         {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, HEAD_MAX},
         {NGHTTP2_SETTINGS_NO_RFC7540_PRIORITIES, 1},

@@ -29,7 +29,7 @@ typedef struct http2 {
     nghttp2_session *session;
     struct http2_stream *streams; /* oldest first; among them those whose peer is gone while their run winds up */
     unsigned open, winding;
-    unsigned resets_left;
+    unsigned resets_left, refused;
     bool served;   /* a request came */
     bool writing;  /* libh2o has `out` */
     bool ending;   /* the last GOAWAY is on its way */

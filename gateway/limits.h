@@ -29,7 +29,10 @@ enum {
     CANCEL_GRACE_MS = 5000, /* after a cancel, the backend's answer is awaited this long */
     WALLS_MAX = 16,
     /* HTTP/2, of one connection */
-    HTTP2_STREAMS_MAX = 8,            /* requests at once, as many as SANDBOX_MAX_CONCURRENT is by default */
+    HTTP2_STREAMS_MAX = 8, /* requests at once, as many as SANDBOX_MAX_CONCURRENT is by default */
+    HTTP2_EARLY_MAX =
+        100, /* refused because the limit was not known yet: clients assume 100 (RFC 9113 section 6.5.2) */
+    HTTP2_STREAMS_CUT = 128,          /* open at once, refused ones included: nobody keeps to any limit who has more */
     HTTP2_WINDING_MAX = 8,            /* further runs whose streams are reset and that are being stopped */
     HTTP2_RESETS_MAX = 64,            /* resets more than finished requests: 8 times all its streams at once */
     HTTP2_STREAM_WINDOW = 256 * 1024, /* bytes of a body on their way: 8 MiB in 32 round trips */

@@ -19,6 +19,8 @@ import gateway as g
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 # The gateway's limits, as gateway/limits.h has them.
 STREAMS_MAX = 8
+STREAMS_CUT = 128
+EARLY_MAX = 100
 WINDING_MAX = 8
 RESETS_MAX = 64
 STREAM_WINDOW = 256 * 1024
@@ -266,6 +268,7 @@ class Raw:
         f.opaque_data = b"%08d" % (len(self.frames) % 10**8)
         self.send(f.serialize())
         self.read(lambda: any(p.opaque_data == f.opaque_data for p in self.of(PingFrame)))
+        return self
 
     def wait_closed(self, seconds=g.SETTLE_S):
         self.read(lambda: self.closed, seconds)

@@ -189,19 +189,66 @@ def test_runs_that_are_being_stopped_count_as_streams(gateway):
 # -- too many, too much --
 
 
-def test_more_streams_than_there_may_be(h2_gw):
-    with Raw(h2_gw) as raw:  # before it can know: refused, unread
-        raw.send(b"".join(raw.headers(2 * i + 1, flags=("END_HEADERS",), path=DESCRIBE, method="POST") for i in range(STREAMS_MAX + 2)))
-        raw.read(lambda: len(raw.resets()) == 2)
-        assert raw.resets() == {2 * STREAMS_MAX + 1: REFUSED_STREAM, 2 * STREAMS_MAX + 3: REFUSED_STREAM}
+def settings_ack():
     ack = SettingsFrame()
     ack.flags.add("ACK")
-    with Raw(h2_gw) as raw:  # against better knowledge: the connection ends
+    return ack.serialize()
+
+
+def unfinished(raw, first, count):
+    """Requests whose bodies never come."""
+    return b"".join(raw.headers(first + 2 * i, flags=("END_HEADERS",), path=DESCRIBE, method="POST") for i in range(count))
+
+
+@pytest.mark.parametrize("knows", [False, True])
+def test_more_streams_than_there_may_be(h2_gw, raw, knows):
+    """Are refused, unread: clients assume 100 before they know better, and some a moment longer."""
+    before = h2_gw.metric("plimsoll_http2_refused_total")
+    if knows:
         raw.ping()
-        raw.send(ack.serialize())
-        raw.send(b"".join(raw.headers(2 * i + 1, flags=("END_HEADERS",), path=DESCRIBE, method="POST") for i in range(STREAMS_MAX + 1)))
-        assert raw.wait_closed() == [PROTOCOL_ERROR]
-    assert h2_gw.metric(ERROR_CLOSED) >= 1
+        raw.send(settings_ack())
+    raw.send(unfinished(raw, 1, 100))
+    raw.read(lambda: len(raw.resets()) == 100 - STREAMS_MAX)
+    assert raw.resets() == {2 * i + 1: REFUSED_STREAM for i in range(STREAMS_MAX, 100)}
+    assert h2_gw.metric("plimsoll_http2_refused_total") == before + 100 - STREAMS_MAX
+    # those that were taken are served
+    for i in range(STREAMS_MAX):
+        raw.send(data(2 * i + 1, b"{}"))
+    for i in range(STREAMS_MAX):
+        assert status_of(raw, 2 * i + 1) == "200"
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_refused_streams_at_the_limit(raw, more):
+    """Past what a client may assume, one that is refused counts as a reset."""
+    raw.send(unfinished(raw, 1, STREAMS_MAX))
+    stream, left = 2 * STREAMS_MAX + 1, http2.EARLY_MAX + RESETS_MAX + more
+    while left:
+        count = min(left, 50)
+        raw.send(unfinished(raw, stream, count))
+        stream, left = stream + 2 * count, left - count
+        if left or more <= 0:
+            raw.ping()
+    if more > 0:
+        assert raw.wait_closed() == [ENHANCE_YOUR_CALM]
+    else:
+        assert not raw.closed and not raw.of(GoAwayFrame)
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_streams_at_the_number_nobody_may_pass(h2_gw, more):
+    before = h2_gw.metric(ERROR_CLOSED)
+    with Raw(h2_gw) as raw:
+        raw.ping()
+        raw.send(settings_ack()).ping()
+        # in one piece, so that none of them is closed yet
+        raw.sock.setsockopt(http2.socket.IPPROTO_TCP, http2.socket.TCP_NODELAY, 0)
+        raw.send(unfinished(raw, 1, http2.STREAMS_CUT + more))
+        if more > 0:
+            assert raw.wait_closed() in ([PROTOCOL_ERROR], [])
+            h2_gw.wait_metric(ERROR_CLOSED, before + 1)
+        else:
+            raw.ping()
     h2_gw.wait_metric("plimsoll_buffered_bytes", 0)
 
 
