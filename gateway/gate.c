@@ -177,19 +177,24 @@ static void on_continue_written(h2o_socket_t *sock, const char *err)
     advance(gate);
 }
 
-void gate_await_body(gate_t *gate)
+static void time_body(gate_t *gate)
 {
     uint64_t spent = clock_mono_ms() - gate->request_began_ms;
     uint32_t read_ms = gate->lane->front->read_ms;
-    gate_move(gate, GATE_BODY);
     loop_timer_start(gate->lane->loop, &gate->timer, spent < read_ms ? read_ms - spent : 1);
+}
+
+void gate_await_body(gate_t *gate)
+{
+    gate_move(gate, GATE_BODY);
+    time_body(gate);
 }
 
 static void body_begins(gate_t *gate, const head_t *head)
 {
     static h2o_iovec_t go_on = {H2O_STRLIT("HTTP/1.1 100 Continue\r\n\r\n")};
     bool some_came = gate->sock->input->size > gate->head_bytes;
-    gate_await_body(gate);
+    gate_move(gate, GATE_BODY);
     gate->is_chunked = head->chunked;
     gate->length = head->has_length ? head->length : 0;
     gate->body_bytes = 0;
@@ -320,23 +325,29 @@ static void advance_body(gate_t *gate)
     hand_over_request(gate);
 }
 
+/* Most requests come in one piece: a timer is started only for what is still awaited. The one that runs until then is
+ * the idle time's, or, of a connection's first request, already the head's. */
 static void advance(gate_t *gate)
 {
     head_t head;
     const char *why;
+    bool begins = false, has_head = false;
     if (gate->state == GATE_IDLE && gate->sock->input->size != 0) {
         gate_move(gate, GATE_HEAD);
         gate->scanned = 0;
         gate->request_began_ms = clock_mono_ms();
-        if (!gate->first)
-            loop_timer_start(gate->lane->loop, &gate->timer, gate->lane->front->header_ms);
+        begins = !gate->first;
         gate->first = false;
     }
     if (gate->state == GATE_HEAD) {
         head_result_t result =
             head_parse(gate->sock->input->bytes, gate->sock->input->size, &gate->scanned, &head, &why);
-        if (result == HEAD_INCOMPLETE)
+        if (result == HEAD_INCOMPLETE) {
+            if (begins)
+                loop_timer_start(gate->lane->loop, &gate->timer, gate->lane->front->header_ms);
             return;
+        }
+        has_head = true;
         if (result == HEAD_OK)
             on_head(gate, &head);
         else
@@ -344,6 +355,8 @@ static void advance(gate_t *gate)
     }
     if (gate->state == GATE_BODY)
         advance_body(gate);
+    if (gate->state == GATE_BODY && has_head)
+        time_body(gate);
 }
 
 static void on_read(h2o_socket_t *sock, const char *err)
