@@ -41,7 +41,11 @@ class Proxy:
                 raise AssertionError(f"{self.program} ended with {self.process.returncode}:\n{self.log()}")
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
                 return True
-        g.wait_for(listening, f"{self.program} to listen", START_S)
+        try:
+            g.wait_for(listening, f"{self.program} to listen", START_S)
+        except BaseException:
+            self.stop()
+            raise
         return self
 
     def log(self):
