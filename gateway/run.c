@@ -14,7 +14,10 @@
 #include "gateway/metrics.h"
 #include "gateway/validate.h"
 
-enum { RUN_MAGIC = 0x72756e21 };
+enum {
+    RUN_MAGIC = 0x72756e21,
+    FOLLOWERS_LOOK_MS = 250, /* a run whose own caller left is stopped this soon after the last one who waited for it */
+};
 
 void run_check(const run_t *run)
 {
@@ -63,15 +66,38 @@ static void let_go_of_body(const char *body, size_t len)
 
 /* --- stopping early --- */
 
+static bool has_followers(const run_t *run)
+{
+    return run->flight != NULL && flights_has_followers(run->lane->front->flights, run->flight);
+}
+
+/* Each caller that gives up is counted once, also when its run goes on for others. */
+static void count_caller(const run_t *run, stop_cause_t cause)
+{
+    if (run->outlived == STOP_CAUSE_NONE)
+        metric_inc(cause == STOP_CAUSE_DEADLINE ? METRIC_CANCELED_DEADLINE : METRIC_CANCELED);
+}
+
+void run_outlive(run_t *run, stop_cause_t cause)
+{
+    run->outlived = cause;
+    /* its own deadline has no meaning any more; the timer looks for followers instead */
+    loop_timer_start(run->lane->loop, &run->deadline, FOLLOWERS_LOOK_MS);
+}
+
 /* The caller went away, or its own deadline passed. */
 void run_stop(run_t *run, stop_cause_t cause)
 {
     refusal_t refusal;
-    if (run->stop != STOP_CAUSE_NONE)
+    if (run->stop != STOP_CAUSE_NONE || run->state == RUN_SETTLING)
+        return; /* stopped already, or at its end by itself */
+    count_caller(run, cause);
+    if (run->state == RUN_DISPATCHED && has_followers(run)) {
+        run_outlive(run, cause);
         return;
+    }
     run->stop = cause;
     code_t code = cause == STOP_CAUSE_DEADLINE ? CODE_DEADLINE_EXCEEDED : CODE_CANCELED;
-    metric_inc(cause == STOP_CAUSE_DEADLINE ? METRIC_CANCELED_DEADLINE : METRIC_CANCELED);
     switch (run->state) {
     case RUN_FOLLOWING:
         if (!flights_leave(run->lane->front->flights, &run->member))
@@ -87,11 +113,6 @@ void run_stop(run_t *run, stop_cause_t cause)
         run_refuse(run, &refusal);
         break;
     case RUN_DISPATCHED:
-        if (run->flight != NULL && flights_has_followers(run->lane->front->flights, run->flight)) {
-            /* others wait for this very run: it goes on for them */
-            run->stop = STOP_CAUSE_NONE;
-            return;
-        }
         link_cancel(run->lane->links[run->at], run->call);
         loop_timer_start(run->lane->loop, &run->watchdog, CANCEL_GRACE_MS);
         break;
@@ -112,7 +133,7 @@ static void on_deadline(loop_timer_t *timer)
 {
     run_t *run = timer->data;
     run_check(run);
-    run_stop(run, STOP_CAUSE_DEADLINE);
+    run_stop(run, run->outlived != STOP_CAUSE_NONE ? run->outlived : STOP_CAUSE_DEADLINE);
 }
 
 /* --- start --- */

@@ -51,7 +51,8 @@ typedef struct run {
     loop_timer_t deadline; /* the caller's own */
     loop_timer_t watchdog; /* the backend's answer is overdue, or a cancel is */
     stop_cause_t stop;
-    bool replayed; /* answered by another run's result */
+    stop_cause_t outlived; /* its own caller gave up for this, yet others wait for the run */
+    bool replayed;         /* answered by another run's result */
     outcome_t *outcome;
     store_admitted_t admitted; /* numbers only; its pointers are not kept */
     uint64_t claim_us, dispatched_us, done_us, settle_began_us;

@@ -187,8 +187,11 @@ static void on_admitted(void *data, const store_admitted_t *a)
         return;
     switch (a->outcome) {
     case ADMIT_OK:
-        if (run->flight != NULL && flights_has_followers(run->lane->front->flights, run->flight))
-            run->stop = STOP_CAUSE_NONE; /* others wait for this very run */
+        if (run->stop != STOP_CAUSE_NONE && run->flight != NULL &&
+            flights_has_followers(run->lane->front->flights, run->flight)) {
+            run_outlive(run, run->stop);
+            run->stop = STOP_CAUSE_NONE;
+        }
         if (run->stop != STOP_CAUSE_NONE) {
             /* the caller gave up while the claim was made: nothing ran, and the ID is given back */
             refusal_set(&run->refusal, run->stop == STOP_CAUSE_DEADLINE ? CODE_DEADLINE_EXCEEDED : CODE_CANCELED,

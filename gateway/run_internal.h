@@ -16,6 +16,8 @@ const char *run_request_id(const run_t *run); /* NULL: unkeyed */
 
 /* The caller went away, or its own deadline passed. */
 void run_stop(run_t *run, stop_cause_t cause);
+/* The caller has given up and others wait for this very run: it goes on until the last of them leaves. */
+void run_outlive(run_t *run, stop_cause_t cause);
 
 /* Leads a flight into the claim, follows one, or is refused. */
 void run_enter_flight(run_t *run);

@@ -269,6 +269,26 @@ def test_a_run_goes_on_for_those_who_wait_when_its_first_caller_leaves(gateway, 
 
 
 @pytest.mark.faults
+@pytest.mark.parametrize("leave", ["close", "half_close", "reset"])
+def test_a_run_that_went_on_for_others_is_stopped_when_the_last_of_them_leaves(gateway, leave):
+    gw = gateway(SANDBOX_MAX_CONCURRENT="8", **STANDIN)
+    request_id = new_id()
+    code = "standin: hold 20000"
+    first = gw.start_run(code, request_id)
+    gw.wait_inflight(1)
+    second = gw.start_run(code, request_id)
+    wait_for(lambda: claims(gw, "joined") == 1, "the second to wait")
+    getattr(first, leave)()
+    wait_for(lambda: gw.metric('plimsoll_canceled_total{cause="hang_up"}') == 1, "the first's hang-up to be seen")
+    assert gw.metric("plimsoll_inflight") == 1
+    getattr(second, leave)()
+    gw.wait_inflight(0, 3)
+    assert gw.metric('plimsoll_canceled_total{cause="hang_up"}') == 2
+    first.close()
+    second.close()
+
+
+@pytest.mark.faults
 def test_a_run_is_dispatched_for_those_who_wait_when_its_first_caller_leaves_before_that(gateway, redis):
     gw = gateway(PLIMSOLL_REDIS_URL=redis.url, **STANDIN)
     for _ in range(20):
