@@ -273,6 +273,7 @@ static int on_stream_closed(nghttp2_session *session, int32_t id, uint32_t code,
 
 /* --- reading and writing --- */
 
+static void on_read(h2o_socket_t *sock, const char *err);
 static void on_written(h2o_socket_t *sock, const char *err);
 
 /* nghttp2 ends the connection of a peer that opens more streams than its SETTINGS allow. Clients do: before they have
@@ -325,14 +326,47 @@ static void on_written(h2o_socket_t *sock, const char *err)
     loop_timer_stop(&h->write_timer);
     if (err != NULL)
         close_now(h, false);
+    else if (h->clogged)
+        http2_turn(h);
     else
         pump(h);
+}
+
+/* Takes what was read, as long as the frames to be sent for it do not pile up: a peer that asks and does not read the
+ * answers is not read any more. */
+static void take_input(http2_t *h)
+{
+    h2o_socket_t *sock = h->gate->sock;
+    size_t at = 0, size = sock->input->size;
+    while (at < size && nghttp2_session_get_outbound_queue_size(h->session) <= HTTP2_QUEUE_MAX) {
+        size_t step = size - at < HTTP2_READ_STEP ? size - at : HTTP2_READ_STEP;
+        ssize_t taken = nghttp2_session_mem_recv(h->session, (const uint8_t *)sock->input->bytes + at, step);
+        at += step;
+        if (taken < 0) {
+            http2_end(h, METRIC_CLOSE_HTTP2_ERROR,
+                      taken == NGHTTP2_ERR_FLOODED ? NGHTTP2_ENHANCE_YOUR_CALM : NGHTTP2_PROTOCOL_ERROR);
+            at = size;
+        }
+    }
+    if (at != 0) {
+        h2o_buffer_consume(&sock->input, at);
+        http2_turn(h);
+    }
+    if (h->clogged != (at < size)) {
+        h->clogged = at < size;
+        if (h->clogged)
+            h2o_socket_read_stop(sock);
+        else
+            h2o_socket_read_start(sock, on_read);
+    }
 }
 
 static void on_turn(loop_task_t *task)
 {
     http2_t *h = task->data;
     http2_check(h);
+    if (h->clogged)
+        take_input(h);
     for (http2_stream_t *s = h->streams; s != NULL && !h->ending; s = s->next)
         if (s->ready)
             http2_stream_dispatch(s);
@@ -343,20 +377,6 @@ void http2_turn(http2_t *h)
 {
     if (!h->closed)
         loop_defer(h->gate->lane->loop, &h->turn);
-}
-
-static void take_input(http2_t *h)
-{
-    h2o_socket_t *sock = h->gate->sock;
-    if (sock->input->size == 0)
-        return;
-    ssize_t taken = nghttp2_session_mem_recv(h->session, (const uint8_t *)sock->input->bytes, sock->input->size);
-    h2o_buffer_consume(&sock->input, sock->input->size);
-    if (taken < 0)
-        /* a flood of frames that ask for answers, or no preface */
-        http2_end(h, METRIC_CLOSE_HTTP2_ERROR,
-                  taken == NGHTTP2_ERR_FLOODED ? NGHTTP2_ENHANCE_YOUR_CALM : NGHTTP2_PROTOCOL_ERROR);
-    http2_turn(h);
 }
 
 static void on_read(h2o_socket_t *sock, const char *err)

@@ -32,6 +32,7 @@ typedef struct http2 {
     unsigned resets_left, refused;
     bool served;   /* a request came */
     bool writing;  /* libh2o has `out` */
+    bool clogged;  /* not read on: what was read already asked for more frames than the peer takes */
     bool ending;   /* the last GOAWAY is on its way */
     bool closed;   /* libh2o was told to close; nothing of it is touched any more */
     bool noticed;  /* the peer knows that this copy drains */

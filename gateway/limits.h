@@ -37,6 +37,9 @@ enum {
     HTTP2_RESETS_MAX = 64,            /* resets more than finished requests: 8 times all its streams at once */
     HTTP2_STREAM_WINDOW = 256 * 1024, /* bytes of a body on their way: 8 MiB in 32 round trips */
     HTTP2_WINDOW = 1024 * 1024,       /* of all bodies: half of the streams at their full window */
+    HTTP2_READ_STEP = 8 * 1024,       /* bytes of frames taken before the next look at what is to be sent for them: at
+                                         most 910 frames, less than nghttp2's own limit of 1000 */
+    HTTP2_QUEUE_MAX = 64,             /* frames to be sent with which more are read: 8 for each stream */
     HTTP2_WRITE_STEP = 64 * 1024,     /* bytes of frames handed to the socket at once: four DATA frames */
     HTTP2_NOTICE_MS = 200,            /* from a drain's first GOAWAY to its last: a round trip of a far client */
     HTTP2_LAST_WORD_MS = 1000,        /* time the last GOAWAY has to go out before the connection is cut */

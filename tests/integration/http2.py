@@ -236,6 +236,14 @@ class Raw:
             f.flags.add(flag)
         return f.serialize()
 
+    def run(self, stream, code="standin: answer", end=True):
+        body = json.dumps(g.javascript(code)).encode()
+        return self.headers(stream, flags=("END_HEADERS",), path=g.RUN, method="POST") + data(stream, body, end)
+
+    def unfinished(self, first, count):
+        """Requests whose bodies never come."""
+        return b"".join(self.headers(first + 2 * i, flags=("END_HEADERS",), path=g.DESCRIBE, method="POST") for i in range(count))
+
     def read(self, condition, seconds=g.SETTLE_S):
         """Until a frame (or the end) meets the condition on (frames, closed)."""
         end = time.monotonic() + seconds
@@ -270,12 +278,26 @@ class Raw:
         self.read(lambda: any(p.opaque_data == f.opaque_data for p in self.of(PingFrame)))
         return self
 
+    def status(self, stream):
+        """Waits for an answer. Streams are to be asked for in the order of their answers, as heads are decoded only here."""
+        self.read(lambda: any("END_STREAM" in f.flags for f in self.frames if f.stream_id == stream))
+        return dict(self.decoder.decode(b"".join(f.data for f in self.of(HeadersFrame, stream))))[":status"]
+
     def wait_closed(self, seconds=g.SETTLE_S):
         self.read(lambda: self.closed, seconds)
         return [f.error_code for f in self.of(GoAwayFrame)]
 
     def resets(self):
         return {f.stream_id: f.error_code for f in self.of(RstStreamFrame)}
+
+
+def _settings_ack():
+    f = SettingsFrame()
+    f.flags.add("ACK")
+    return f.serialize()
+
+
+SETTINGS_ACK = _settings_ack()
 
 
 def rst(stream, code=CANCEL):

