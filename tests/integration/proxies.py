@@ -40,13 +40,17 @@ class Proxy:
             if self.process.poll() is not None:
                 raise AssertionError(f"{self.program} ended with {self.process.returncode}:\n{self.log()}")
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
-                return True
+                return all(path.exists() for path in self.sockets())
         try:
             g.wait_for(listening, f"{self.program} to listen", START_S)
         except BaseException:
             self.stop()
             raise
         return self
+
+    def sockets(self):
+        """Paths of the Unix sockets it makes, some of them after it listens."""
+        return []
 
     def log(self):
         with contextlib.suppress(FileNotFoundError):
@@ -166,6 +170,9 @@ class HAProxy(Proxy):
 
     def command(self):
         return ["haproxy", "-db", "-f", str(self.home / "haproxy.cfg")]
+
+    def sockets(self):
+        return [self.home / "stats"]
 
     def ask(self, command):
         """One command of its statistics socket."""
