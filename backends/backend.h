@@ -122,7 +122,7 @@ void backend_add(const backend_ops_t *ops);
 const backend_ops_t *backend_find(const char *name);
 
 /*
- * The process of one wall (never returns before its end): serves fronts on `listen_fd` until SIGTERM, SIGINT or the end
+ * The process of one wall (never returns before its end): serves fronts on `listen_fd` until SIGTERM or the end
  * of `parent_fd`, then lets runs in flight finish for PLIMSOLL_DRAIN and returns the exit status. Options must have
  * been loaded, logging started. Drops root to PLIMSOLL_USER and confines itself.
  */

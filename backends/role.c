@@ -153,7 +153,6 @@ static bool watch_all(role_t *role)
     sigset_t end_signals;
     sigemptyset(&end_signals);
     sigaddset(&end_signals, SIGTERM);
-    sigaddset(&end_signals, SIGINT);
     if (sigprocmask(SIG_BLOCK, &end_signals, NULL) != 0 ||
         (role->signal_fd = signalfd(-1, &end_signals, SFD_CLOEXEC | SFD_NONBLOCK)) < 0)
         return false;

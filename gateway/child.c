@@ -58,6 +58,11 @@ static void become(const child_t *child, int death_signal)
         _exit(126);
     /* a change of user takes the death signal away */
     prctl(PR_SET_PDEATHSIG, death_signal);
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    /* a terminal's Ctrl-C goes to the whole group, but when whoever ends is the parent's to say */
+    signal(SIGINT, SIG_IGN);
+    if (child->own_group)
+        setpgid(0, 0);
     execvpe(child->program, child->argv, child->env);
     _exit(127);
 }

@@ -23,9 +23,10 @@ typedef struct child {
     char *const *env;
     int fds[CHILD_FDS_MAX]; /* become descriptors 3, 4, ... there */
     int fd_count;
-    bool quiet;   /* stdout and stderr to /dev/null */
-    int uid, gid; /* taken before the exec when >= 0 and this process is root */
-    pid_t pid;    /* 0 = not running */
+    bool quiet;     /* stdout and stderr to /dev/null */
+    bool own_group; /* a terminal sends it nothing: for a program that takes SIGINT */
+    int uid, gid;   /* taken before the exec when >= 0 and this process is root */
+    pid_t pid;      /* 0 = not running */
     uint64_t started_ms;
     uint32_t pause_ms;
     unsigned deaths;

@@ -24,6 +24,12 @@ void private_redis_prepare(child_t *child, const char *program, const char *stat
         "--supervised", "no", "--always-show-logo", "no", "--tcp-keepalive", "0", "--databases", "1"};
     for (size_t i = 0; i < sizeof(args) / sizeof(args[0]); i++)
         argv[n++] = (char *)args[i];
-    *child = (child_t){
-        .name = "redis-server", .program = program, .argv = argv, .env = env, .quiet = true, .uid = uid, .gid = gid};
+    *child = (child_t){.name = "redis-server",
+                       .program = program,
+                       .argv = argv,
+                       .env = env,
+                       .quiet = true,
+                       .own_group = true,
+                       .uid = uid,
+                       .gid = gid};
 }
