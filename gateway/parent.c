@@ -534,6 +534,8 @@ static void dispose(void)
         if (b->link != NULL)
             link_destroy(b->link);
         options_environ_free((char **)b->child.env);
+        if (b->listen_fd >= 0)
+            unlink(b->path);
         free(b->path);
         free(b->argv0);
     }
