@@ -73,6 +73,11 @@ static void on_runs(void *data, store_lookup_t found, const store_run_t *runs, s
         answer_refusal(req, &refusal);
         return;
     }
+    if (found == STORE_NOT_FOUND) {
+        refusal_set_http(&refusal, 0, CODE_INVALID_ARGUMENT, "cursor is not one this gateway gave");
+        answer_refusal(req, &refusal);
+        return;
+    }
     buffer_init(&body, PAGE_BYTES_MAX);
     if (one) {
         add_run(&body, &runs[0], true);

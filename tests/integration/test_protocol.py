@@ -975,7 +975,7 @@ def test_run_page_of_an_unknown_id(gw):
 
 
 @pytest.mark.parametrize("query", ["limit=0", "limit=501", "limit=-1", "limit=abc", "limit=", "limit=99999999999999999999", "limit=5&limit=5", "x=1",
-                                   "cursor=", "cursor=%00", "cursor=" + "a" * 129, "cursor=a&cursor=a", "limit=5&&", "limit"])
+                                   "cursor=", "cursor=%00", "cursor=zzz", "cursor=" + "a" * 129, "cursor=a&cursor=a", "limit=5&&", "limit"])
 def test_runs_page_with_a_bad_query(gw, query):
     answer = gw.get("/v1/runs?" + query)
     assert answer.status == 400 and answer.code == "invalid_argument", answer
