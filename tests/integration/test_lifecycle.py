@@ -95,6 +95,30 @@ def test_a_request_on_an_open_connection_during_a_drain(gateway):
 
 
 @pytest.mark.faults
+def test_an_interrupt_of_the_whole_group_is_a_drain(gateway):
+    """Ctrl-C in a terminal reaches every process: the private Redis and the backends ended under the run."""
+    gw = gateway(**STANDIN)
+    code, barrier = gw.barrier()
+    c = gw.start_run(code)
+    gw.wait_inflight(1)
+    os.killpg(gw.process.pid, signal.SIGINT)
+    gw.wait_log("draining", role="front")
+    barrier.unlink()
+    assert c.read_answer().status == 200
+    c.close()
+    assert gw.wait_exit() == 0
+    assert not gw.log_lines("process died") and not gw.log_lines("record store away")
+
+
+def test_no_socket_is_left_behind(gateway):
+    gw = gateway()
+    gw.ok("1")
+    gw.signal(signal.SIGTERM)
+    assert gw.wait_exit() == 0
+    assert list((gw.state / "run").iterdir()) == []
+
+
+@pytest.mark.faults
 def test_a_second_signal_kills(gateway):
     gw = gateway(**STANDIN)
     code, barrier = gw.barrier()

@@ -40,6 +40,12 @@ def test_help(argument):
     assert len(names) > 40 and not [n for n in names if n not in text]
 
 
+def test_the_help_names_the_status_of_a_wrong_setting(gateway):
+    """It said 1."""
+    said = re.search(r"^ +(\d) +a setting is wrong", run_daemon("-h").stdout, re.M).group(1)
+    fails(gateway(start=False, PLIMSOLL_LOG_LEVEL="loud"), int(said))
+
+
 def test_version():
     done = run_daemon("--version")
     assert done.returncode == 0 and re.fullmatch(r"plimsolld \d+\.\d+\.\d+\S*\n", done.stdout)
@@ -238,8 +244,8 @@ def test_roles_are_not_root_and_cannot_become_it(gateway):
         uids = re.search(r"^Uid:\s+(\d+)\s+(\d+)\s+(\d+)\s+(\d+)", status, re.M).groups()
         name = g.name_of(pid)
         assert "0" not in uids, f"{name} runs as root"
+        assert re.search(r"^NoNewPrivs:\s+1", status, re.M), f"{name} may gain privileges"
         if "redis" not in name:
-            assert re.search(r"^NoNewPrivs:\s+1", status, re.M), f"{name} may gain privileges"
             assert int(re.search(r"^CapEff:\s+(\w+)", status, re.M).group(1), 16) == 0, f"{name} has capabilities"
 
 
