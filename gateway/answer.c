@@ -100,6 +100,12 @@ void answer_send(h2o_req_t *req, int status, const char *content_type, buffer_t 
     h2o_iovec_t bytes = h2o_iovec_init((char *)body->base, body->len);
     *owner = body->base;
     buffer_init(body, body->limit);
+    if (bytes.len >= ANSWER_CHARGED_FROM) {
+        /* given back with the rest of what the request holds, when the peer has read it all */
+        gate_t *gate = gate_of(req);
+        front_buffer_charge(gate->lane->front, bytes.len);
+        gate->intake.reserved += bytes.len;
+    }
     send_bytes(req, status, content_type, bytes);
 }
 

@@ -45,12 +45,19 @@ bool front_buffer_take(front_t *front, uint64_t bytes)
 {
     uint64_t now = atomic_load_explicit(&front->buffered, memory_order_relaxed);
     do {
-        if (bytes > front->buffer_limit - now)
+        /* answers are counted whatever they come to, so more than the limit may be held already */
+        if (bytes != 0 && (now >= front->buffer_limit || bytes > front->buffer_limit - now))
             return false;
     } while (!atomic_compare_exchange_weak_explicit(&front->buffered, &now, now + bytes, memory_order_relaxed,
                                                     memory_order_relaxed));
     metric_add(METRIC_BUFFERED_BYTES, (int64_t)bytes);
     return true;
+}
+
+void front_buffer_charge(front_t *front, uint64_t bytes)
+{
+    atomic_fetch_add_explicit(&front->buffered, bytes, memory_order_relaxed);
+    metric_add(METRIC_BUFFERED_BYTES, (int64_t)bytes);
 }
 
 void front_buffer_give(front_t *front, uint64_t bytes)

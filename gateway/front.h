@@ -91,6 +91,9 @@ typedef struct lane {
 
 /* Takes `bytes` of the global buffer budget, or says that they do not fit. */
 bool front_buffer_take(front_t *front, uint64_t bytes);
+/* Counts bytes that are held in any case: an answer on its way to a peer that may read it slowly. New bodies are
+ * refused for as long as that leaves no room. */
+void front_buffer_charge(front_t *front, uint64_t bytes);
 void front_buffer_give(front_t *front, uint64_t bytes);
 /* One global slot for a run. */
 bool front_place_take(front_t *front);

@@ -11,6 +11,7 @@ enum {
     CHUNK_LINE_MAX = 256,             /* bytes of one chunk-size or trailer line */
     CHUNK_TRAILERS_MAX = 16,          /* trailer lines, all discarded */
     CHUNKED_RESERVE_STEP = 64 * 1024, /* an undeclared body takes budget in steps of this */
+    ANSWER_CHARGED_FROM = 16 * 1024,  /* answers from this size on count in the buffer budget until they are out */
     RESPONSE_MAX = 32 * 1024 * 1024,  /* the most a client accepts, spec 1.6 */
     REQUEST_ID_LEN = 32,              /* lowercase hex digits */
     FORWARDED_LINES_MAX = 8,          /* X-Forwarded-For lines: a chain has 2 or 3 proxies, each may add its own */

@@ -252,6 +252,23 @@ def test_readers_that_do_not_read_answers_of_8_mib(lean):
     wait_for(lambda: resident(gw) - base <= SLACK + 2 * 2 * size * 4 // 3, "the memory to be given back", 10)
 
 
+def test_answers_nobody_reads_count_in_the_buffer_budget(lean):
+    """Otherwise one caller's unread answers would be memory that no limit knows of."""
+    size = 7 * MIB  # 9.3 MiB of JSON: more than the budget
+    gw = lean(PLIMSOLL_WRITE_TIMEOUT="30s", PLIMSOLL_BUFFER_MB="8")
+    warm(gw)
+    body = json.dumps(javascript(f"standin: bytes {size}")).encode()
+    with Flood(gw, 1, receive_buffer=2048) as flood:
+        flood.socks[0].sendall(g.request(RUN, body, gw.headers(new_id())))
+        wait_for(lambda: gw.metric("plimsoll_buffered_bytes") >= 8 * MIB, "the answer to be counted", 30)
+        refused = gw.run("standin: answer")
+        g.refused_early(refused, "resource_exhausted", "capacity", refused.header("Plimsoll-Request-Id"))
+        # what brings no body and what asks for none is served all the same
+        assert gw.get("/healthz").status == 200 and gw.get("/v1/backends").status == 200
+    wait_for(lambda: gw.metric("plimsoll_buffered_bytes") == 0, "the answer to be gone", 10)
+    is_served(gw)
+
+
 def test_clients_that_half_close(lean):
     gw = lean(PLIMSOLL_HEADER_TIMEOUT="60s", PLIMSOLL_READ_TIMEOUT="60s", SANDBOX_MAX_CONCURRENT="1024")
     warm(gw)
