@@ -56,6 +56,9 @@ $(GEN)/%.pb-c.c $(GEN)/%.pb-c.h: %.proto
 	@mkdir -p $(GEN)
 	@protoc-c --c_out=$(GEN) $<
 
+# made by a pattern, yet not to be deleted as intermediate
+.SECONDARY: $(GEN_C) $(GEN_H)
+
 $(OBJ)/gen/%.o: $(GEN)/%.c | $(GEN_H)
 	@mkdir -p $(dir $@)
 	@echo "CC $<"

@@ -66,6 +66,7 @@ const char *provider_names(char out[PROVIDER_NAMES_MAX])
     out[0] = '\0';
     for (size_t i = 0; i < PROVIDER_COUNT && len < PROVIDER_NAMES_MAX; i++)
         if (!PROVIDERS[i].unlisted)
-            len += snprintf(out + len, (size_t)(PROVIDER_NAMES_MAX - len), "%s%s", i == 0 ? "" : ", ", PROVIDERS[i].name);
+            len +=
+                snprintf(out + len, (size_t)(PROVIDER_NAMES_MAX - len), "%s%s", i == 0 ? "" : ", ", PROVIDERS[i].name);
     return out;
 }

@@ -232,8 +232,8 @@ void loop_task_cancel(loop_t *loop, loop_task_t *task)
     task->_next = task->_prev = NULL;
 }
 
-/* Only what was queued before the sweep: a task that defers itself again waits for the next tick, or a retry without a pause would
- * never let the loop go on. */
+/* Only what was queued before the sweep: a task that defers itself again waits for the next tick, or a retry without a
+ * pause would never let the loop go on. */
 static void run_tasks(loop_t *loop)
 {
     loop_task_t batch;

@@ -356,7 +356,8 @@ void redis_eval(redis_t *r, const redis_script_t *script, uint32_t deadline_ms, 
         return;
     }
     char number[16];
-    size_t n = put_argument(c->tail, number, (size_t)snprintf(number, sizeof(number), "%d", nkeys));
+    snprintf(number, sizeof(number), "%d", nkeys);
+    size_t n = put_argument(c->tail, number, strlen(number));
     for (int i = 0; i < argc; i++)
         n += put_argument(c->tail + n, argv[i], argvlen != NULL ? argvlen[i] : strlen(argv[i]));
     c->tail_len = n;

@@ -449,7 +449,7 @@ static void read_settings(front_t *front)
         sha256_add(s, token, strlen(token));
         sha256_end(s, front->token_sha256);
     }
-    for (size_t i = 0; names[i] != NULL && i < WALLS_MAX; i++) {
+    for (size_t i = 0; i < WALLS_MAX && names[i] != NULL; i++) {
         front->backend_names[i] = names[i];
         front->backend_paths[i] = control_backend_path(names[i]);
         front->backend_count++;

@@ -305,7 +305,7 @@ static void prepare_children(void)
         options_set(OPT_PLIMSOLL_REDIS_URL, url);
         free(path);
     }
-    for (size_t i = 0; names[i] != NULL && i < WALLS_MAX; i++) {
+    for (size_t i = 0; i < WALLS_MAX && names[i] != NULL; i++) {
         backend_child_t *b = &parent.backends[parent.backend_count++];
         b->path = control_backend_path(names[i]);
         b->argv0 = mem_alloc(strlen(ROLE_ARGV_BACKEND) + strlen(names[i]) + 1);
