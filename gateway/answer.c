@@ -109,9 +109,14 @@ void answer_send(h2o_req_t *req, int status, const char *content_type, buffer_t 
     send_bytes(req, status, content_type, bytes);
 }
 
+void answer_copy(h2o_req_t *req, int status, const char *content_type, const void *bytes, size_t len)
+{
+    send_bytes(req, status, content_type, h2o_strdup(&req->pool, bytes, len));
+}
+
 void answer_text(h2o_req_t *req, int status, const char *content_type, const char *text)
 {
-    send_bytes(req, status, content_type, h2o_strdup(&req->pool, text, SIZE_MAX));
+    answer_copy(req, status, content_type, text, strlen(text));
 }
 
 void answer_refusal(h2o_req_t *req, const refusal_t *r)

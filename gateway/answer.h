@@ -13,7 +13,8 @@ void answer_header(h2o_req_t *req, const char *name, const char *fmt, ...) __att
 void answer_header_text(h2o_req_t *req, const char *name, const char *value); /* copied too */
 /* Sends; takes the buffer's memory (the buffer is empty afterwards). */
 void answer_send(h2o_req_t *req, int status, const char *content_type, buffer_t *body);
-/* Sends a copy of a short text. */
+/* Sends a copy of a few bytes, of a short text. */
+void answer_copy(h2o_req_t *req, int status, const char *content_type, const void *bytes, size_t len);
 void answer_text(h2o_req_t *req, int status, const char *content_type, const char *text);
 void answer_refusal(h2o_req_t *req, const refusal_t *refusal);
 

@@ -112,11 +112,8 @@ void describe_answer(h2o_req_t *req, gate_t *gate, const char *body, size_t len)
         cached->tier = tier;
         render(lane, i, codec, cached);
     }
-    buffer_t copy;
-    buffer_init(&copy, DESCRIBE_MAX);
-    buffer_append(&copy, cached->bytes.base, cached->bytes.len);
     answer_header_text(req, "Plimsoll-Backend", lane->front->backend_names[i]);
-    answer_send(req, 200, connect_media_type(codec), &copy);
+    answer_copy(req, 200, connect_media_type(codec), cached->bytes.base, cached->bytes.len);
 }
 
 static const char *state_name(const Plimsoll__Backend__Announce *a)

@@ -119,9 +119,34 @@ static void hand_over(gate_t *gate)
     gate->inner(gate->sock, NULL);
 }
 
+static size_t put(char *out, const char *text)
+{
+    size_t len = strlen(text);
+    memcpy(out, text, len);
+    return len;
+}
+
+enum { MADE_HEAD_MAX = 64 }; /* 14 + 15 + 20 digits + 4 bytes */
+
+/* Anything libh2o wants to know: a method, a path, a length. What was asked for is in the intake. */
+static size_t make_head(char out[MADE_HEAD_MAX], size_t body_bytes)
+{
+    char digits[20];
+    size_t len = put(out, "P / HTTP/1.1\r\n"), count = 0;
+    if (body_bytes != 0) {
+        len += put(out + len, "Content-Length:");
+        for (; body_bytes != 0; body_bytes /= 10)
+            digits[count++] = (char)('0' + body_bytes % 10);
+        while (count != 0)
+            out[len++] = digits[--count];
+        len += put(out + len, "\r\n");
+    }
+    return len + put(out + len, "\r\n");
+}
+
 static void hand_over_request(gate_t *gate)
 {
-    char head[64];
+    char head[MADE_HEAD_MAX];
     size_t whole = gate->head_bytes + gate->body_bytes;
     if (gate->sock->input->size > whole) {
         /* a second request on the heels of the first would reach libh2o unchecked: it is left unread, and the close
@@ -130,11 +155,7 @@ static void hand_over_request(gate_t *gate)
         gate->close_reason = METRIC_CLOSE_PIPELINED;
         gate->sock->input->size = whole;
     }
-    /* Anything libh2o wants to know: a method, a path, a length. What was asked for is in the intake. */
-    int len = gate->body_bytes != 0
-                  ? snprintf(head, sizeof(head), "P / HTTP/1.1\r\nContent-Length:%zu\r\n\r\n", gate->body_bytes)
-                  : snprintf(head, sizeof(head), "P / HTTP/1.%d\r\n\r\n", 1);
-    replace_head(gate, head, (size_t)len);
+    replace_head(gate, head, make_head(head, gate->body_bytes));
     hand_over(gate);
 }
 
