@@ -86,12 +86,6 @@ static void on_timer(loop_timer_t *timer)
     }
 }
 
-void gate_peer(gate_t *gate, struct sockaddr_storage *out)
-{
-    if (h2o_socket_getpeername(gate->sock, (void *)out) == 0)
-        out->ss_family = AF_UNSPEC;
-}
-
 /* --- handing over --- */
 
 /* Puts `head` right before the body in the input buffer, whose own head is at least as long. */
@@ -176,11 +170,6 @@ static void hand_over_refusal(gate_t *gate, bool unread)
     }
     h2o_socket_read_stop(gate->sock);
     hand_over(gate);
-}
-
-refusal_t *gate_refuse(gate_t *gate)
-{
-    return gate->refusal = mem_alloc(sizeof(refusal_t));
 }
 
 /* --- reading --- */
@@ -268,38 +257,13 @@ static void on_bad_head(gate_t *gate, const head_t *head, head_result_t result, 
     hand_over_refusal(gate, true);
 }
 
-static void refuse_large_body(gate_t *gate)
-{
-    refusal_set_http(gate_refuse(gate), 0, CODE_RESOURCE_EXHAUSTED, "the body is larger than %d bytes", BODY_MAX);
-}
-
-bool gate_hold_body(gate_t *gate, size_t bytes)
-{
-    if (bytes > BODY_MAX) {
-        refuse_large_body(gate);
-        return false;
-    }
-    while (gate->intake.reserved < bytes) {
-        if (!intake_reserve(gate->lane, &gate->intake, CHUNKED_RESERVE_STEP)) {
-            metric_inc(METRIC_SHED_BUFFER);
-            refusal_t *r = gate_refuse(gate);
-            refusal_set_early(
-                r, CODE_RESOURCE_EXHAUSTED, MARK_CAPACITY,
-                "the gateway holds as many request bytes as PLIMSOLL_BUFFER_MB allows; try again in a moment");
-            r->retry_after_ms = 1000;
-            return false;
-        }
-    }
-    return true;
-}
-
 static void refuse_body(gate_t *gate, bool bad)
 {
     if (bad) {
         gate->close_reason = METRIC_CLOSE_BAD_HEAD;
         refusal_set_http(gate_refuse(gate), 400, CODE_INVALID_ARGUMENT, "the chunked body is malformed");
     } else {
-        refuse_large_body(gate);
+        gate_refuse_large_body(gate);
     }
     intake_release(gate->lane, &gate->intake);
     hand_over_refusal(gate, true);

@@ -91,6 +91,8 @@ void gate_open_stream(gate_t *gate, const gate_t *connection, struct http2_strea
 void gate_peer(gate_t *gate, struct sockaddr_storage *out);
 /* The refusal the request is to be answered with, to be filled. */
 refusal_t *gate_refuse(gate_t *gate);
+/* ... which says that the body is too large. */
+void gate_refuse_large_body(gate_t *gate);
 /* The head is read and decided on, its body is awaited. */
 void gate_await_body(gate_t *gate);
 /* A body of undeclared length is to grow to `bytes`: takes the budget for it. false: the gate's refusal says why not.
