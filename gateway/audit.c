@@ -40,8 +40,10 @@ static void add_common(line_t *l, const run_t *run)
     if (in->traceparent[0] != '\0')
         add(l, log_strn("trace", in->traceparent + 3, 32));
     add(l, log_str("sandbox", run->lane->front->backend_names[run->at]));
-    if (strcmp(run->kind, "javascript") == 0)
+    if (strcmp(run->kind, "javascript") == 0) {
         add(l, log_uint("code_bytes", run->code_bytes));
+        add(l, log_str("grant_profile", "")); /* no run has one while there is no broker */
+    }
     if (run->trace_id[0] != '\0')
         add(l, log_str("trace_id", run->trace_id));
     if (run->terms.trace_id_dropped)
@@ -69,6 +71,7 @@ void audit_failure(const run_t *run, const char *told, const char *detail)
 {
     line_t l = {.count = 0};
     add_common(&l, run);
+    add(&l, log_str("isolation", tier_name(run->tier)));
     add(&l, log_str("error", detail[0] != '\0' ? detail : told));
     log_write(LOG_ERROR, message_of(run, true), l.fields, l.count);
 }

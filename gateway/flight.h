@@ -21,7 +21,7 @@ typedef struct {
     bool stored;       /* the answer came from the record store, not from a run made now */
     uint8_t *response; /* packed plimsoll.v1.RunResponse with its record */
     size_t response_len;
-    char run_id[33]; /* "" when nothing was ever dispatched */
+    char run_id[33]; /* "" when nothing was admitted */
     char backend[33];
     refusal_t refusal;
 } outcome_t;

@@ -45,6 +45,7 @@ typedef struct run {
     placement_t placement;
     size_t next; /* in placement */
     size_t at;   /* the backend that has it */
+    tier_t tier; /* that backend's at the dispatch */
     uint64_t call;
     char passed_over[256];
     refusal_t refusal;     /* the last refusal of a backend, or what stands against a run that is only_claims */

@@ -111,6 +111,7 @@ static void on_refused(run_t *run, const Plimsoll__Backend__RunRefused *refused)
         return;
     }
     run_remember_refusal(run, &run->refusal);
+    snprintf(run->outcome->backend, sizeof(run->outcome->backend), "%s", name);
     run_settle(run, VERDICT_REFUSED, true);
 }
 
@@ -169,6 +170,7 @@ static bool hand_to(run_t *run, size_t i, uint32_t timeout_ms)
     start.request = (ProtobufCBinaryData){len, packed};
     fault_point("run.dispatch");
     run->dispatched_us = clock_mono_us();
+    run->tier = placement_tier(run->lane, i);
     run->call = link_run(run->lane->links[i], &start, on_backend_end, run);
     free(packed);
     return run->call != 0;

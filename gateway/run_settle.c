@@ -1,6 +1,7 @@
 #include "gateway/run_internal.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/clock.h"
 #include "core/fault.h"
@@ -123,7 +124,9 @@ static void on_settled(void *data, bool stored)
 /* The last word on a run: what is recorded of it, for every copy of the gateway. */
 void run_settle(run_t *run, verdict_t verdict, bool give_back_rate)
 {
-    const outcome_t *o = run->outcome;
+    outcome_t *o = run->outcome;
+    /* what is recorded can be looked up, a refusal included */
+    memcpy(o->run_id, run->run_id, sizeof(o->run_id));
     store_settlement_t s = {
         .caller = run_caller_id(run),
         .request_id = run_request_id(run),
@@ -139,12 +142,14 @@ void run_settle(run_t *run, verdict_t verdict, bool give_back_rate)
     };
     s.ended_unix_ms = s.started_unix_ms + (int64_t)((clock_mono_us() - run->gate->intake.began_us) / 1000);
     result_settlement_t kept = {0};
-    if (verdict == VERDICT_ANSWERED)
+    if (verdict == VERDICT_ANSWERED) {
         result_fill_settlement(o, &s, &kept);
-    else if (verdict == VERDICT_UNKNOWN)
+    } else if (verdict == VERDICT_UNKNOWN) {
         s.unknown_code = code_name(o->refusal.code);
-    else
+        s.tier = tier_name(run->tier);
+    } else {
         s.reason = mark_name(o->refusal.mark);
+    }
     metric_inc(verdict == VERDICT_ANSWERED  ? METRIC_VERDICT_ANSWERED
                : verdict == VERDICT_REFUSED ? METRIC_VERDICT_REFUSED
                                             : METRIC_VERDICT_UNKNOWN);

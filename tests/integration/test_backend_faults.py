@@ -139,6 +139,16 @@ def test_the_wait_a_backend_states_is_told_in_whole_seconds(gw, wait_ms, header)
     assert answer.header("Retry-After") == header
 
 
+def test_a_refusal_of_a_backend_names_it_and_the_run_it_is_recorded_as(gw):
+    """It was listed under an ID that no answer had told."""
+    key = g.new_id()
+    answer = gw.run("standin: refuse environment", key)
+    g.refused(answer, "failed_precondition", "environment", key)
+    run = run_of(gw, key)
+    assert (run["verdict"], run["reason"]) == ("refused", "environment")
+    assert answer.header("Plimsoll-Run-Id") == run["run_id"] and answer.header("Plimsoll-Backend") == run["backend"] == "standin"
+
+
 def test_a_refusal_without_a_reason_may_have_run(gw):
     key = g.new_id()
     g.failed(gw.run("standin: refuse none", key), "internal", key)
@@ -174,6 +184,8 @@ def test_a_failure_is_unmarked_and_keeps_the_id(gw, act, code):
         assert number in gw.log()
     run = run_of(gw, key)
     assert (run["verdict"], run["unanswered"], run["run_id"]) == ("unknown", code, first.header("Plimsoll-Run-Id"))
+    # the wall it was behind was not told, of all runs of these
+    assert run["isolation"] == gw.wait_log("code run failed", run_id=run["run_id"])["isolation"] != ""
     expect_all_free(gw)
     for _ in range(2):
         again = gw.run(text, key)
