@@ -59,8 +59,10 @@ static void become(const child_t *child, int death_signal)
     /* a change of user takes the death signal away */
     prctl(PR_SET_PDEATHSIG, death_signal);
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-    /* a terminal's Ctrl-C goes to the whole group, but when whoever ends is the parent's to say */
+    /* a terminal's Ctrl-C goes to the whole group, a reload by name to every process of that name; both are the
+     * parent's to act on */
     signal(SIGINT, SIG_IGN);
+    signal(SIGHUP, SIG_IGN);
     if (child->own_group)
         setpgid(0, 0);
     execvpe(child->program, child->argv, child->env);

@@ -110,6 +110,22 @@ def test_an_interrupt_of_the_whole_group_is_a_drain(gateway):
     assert not gw.log_lines("process died") and not gw.log_lines("record store away")
 
 
+@pytest.mark.faults
+def test_a_hangup_for_every_process_drops_no_run(gateway):
+    """`pkill -HUP plimsolld` ended the front and the backends."""
+    gw = gateway(**STANDIN)
+    code, barrier = gw.barrier()
+    c = gw.start_run(code)
+    gw.wait_inflight(1)
+    for pid in [gw.process.pid, *g.descendants(gw.process.pid)]:
+        os.kill(pid, signal.SIGHUP)
+    gw.wait_log("nothing to reload: no callers file is in use")
+    barrier.unlink()
+    assert c.read_answer().status == 200
+    c.close()
+    assert not gw.log_lines("process died")
+
+
 def test_no_socket_is_left_behind(gateway):
     gw = gateway()
     gw.ok("1")
