@@ -131,7 +131,7 @@ install: all ## install the programs under PREFIX (default /usr/local), DESTDIR 
 	install -D -m 0755 build/plimsolld $(DESTDIR)$(PREFIX)/bin/plimsolld
 	install -D -m 0755 build/plimsoll $(DESTDIR)$(PREFIX)/bin/plimsoll
 	install -D -m 0755 build/plimsoll-wasm $(DESTDIR)$(PREFIX)/bin/plimsoll-wasm
-	install -D -m 0644 config/plimsolld.service $(DESTDIR)$(PREFIX)/lib/systemd/system/plimsolld.service
+	sed 's|/usr/local/|$(PREFIX)/|' config/plimsolld.service | install -D -m 0644 /dev/stdin $(DESTDIR)$(PREFIX)/lib/systemd/system/plimsolld.service
 
 uninstall: ## remove what install put there
 	rm -f $(DESTDIR)$(PREFIX)/bin/plimsolld $(DESTDIR)$(PREFIX)/bin/plimsoll $(DESTDIR)$(PREFIX)/bin/plimsoll-wasm \

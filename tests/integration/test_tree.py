@@ -316,6 +316,15 @@ def test_make_targets_that_are_named_exist(page):
     assert named and named <= make_targets(), named - make_targets()
 
 
+def test_the_unit_starts_the_program_that_was_installed_with_it(tmp_path):
+    """It named /usr/local whatever PREFIX said."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS"))}
+    plan = subprocess.run(["make", "-sn", "install", "PREFIX=/opt/p", f"DESTDIR={tmp_path}"], cwd=ROOT, env=env, capture_output=True, text=True, check=True).stdout
+    [line] = [l for l in plan.splitlines() if l.endswith("plimsolld.service") and "install" in l]
+    subprocess.run(["sh", "-c", line], cwd=ROOT, check=True)
+    assert "ExecStart=/opt/p/bin/plimsolld\n" in (tmp_path / "opt/p/lib/systemd/system/plimsolld.service").read_text()
+
+
 def test_packages_in_the_lists_are_named_once():
     for name in ("packages/build.txt", "packages/test.txt"):
         rows = [r for r in text(name).splitlines() if r and not r.startswith("#")]
