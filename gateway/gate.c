@@ -565,7 +565,7 @@ void gate_drain(lane_t *lane, bool metrics)
     for (gate_t *gate = lane->gates; gate != NULL; gate = gate->next)
         if (gate->metrics ? metrics : gate->state == GATE_IDLE || gate->state == GATE_HANDSHAKE)
             gate_close(gate, METRIC_CLOSE_DRAIN);
-        else if (gate->state == GATE_HTTP2)
+        else if (gate->state == GATE_HTTP2 && !gate->metrics)
             http2_drain(gate->http2);
 }
 
