@@ -141,6 +141,44 @@ def test_over_tls_by_alpn(gateway, certificate):
         assert sock.recv(65536).startswith(b"HTTP/1.1 400 ")
 
 
+def test_every_end_of_a_connection_over_tls(gateway, certificate):
+    """Where closing takes TLS a moment: an idle one, one that resets too much, peers that leave in the middle of runs and of answers."""
+    cert, key = certificate
+    gw = gateway(PLIMSOLL_TLS_CERT=str(cert), PLIMSOLL_TLS_KEY=str(key), PLIMSOLL_METRICS_ADDR="off", PLIMSOLL_IDLE_TIMEOUT="400ms", SANDBOX_MAX_CONCURRENT="16",
+                 **HTTP2, **STANDIN)
+    context = tls_context(cert, ["h2"])
+    with Peer(gw, context) as peer:
+        assert peer.answer(peer.run("standin: answer")).status == 200
+        assert peer.wait_closed(5) == [(NO_ERROR, 1)]
+    with Raw(gw, tls=context) as raw:
+        raw.send(b"".join(raw.headers(2 * i + 1) + http2.rst(2 * i + 1) for i in range(1000)))
+        assert raw.wait_closed(5) == [http2.ENHANCE_YOUR_CALM]
+    for leave in ("close", "abort", "unread"):
+        with Peer(gw, context) as peer:
+            code = "standin: bytes 3000000" if leave == "unread" else "standin: hold 20000"
+            streams = [peer.run(code) for _ in range(STREAMS_MAX)]
+            if leave == "unread":
+                peer.wait(lambda: peer.streams[streams[0]].body)
+            else:
+                wait_for(lambda: len(gw.log_lines("code run")) >= 1, "a run before")
+                time.sleep(0.2)
+            if leave == "close":
+                peer.sock.settimeout(2)
+                try:
+                    peer.sock.unwrap()
+                except (OSError, ValueError):
+                    pass
+            else:
+                peer.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, g.struct.pack("ii", 1, 0))
+            peer.sock.close()
+        # all places are free again: sixteen runs fit
+        with Peer(gw, context) as one, Peer(gw, context) as two:
+            def fits():
+                streams = [(p, p.run("standin: hold 30")) for p in (one, two) for _ in range(STREAMS_MAX)]
+                return {p.answer(s).status for p, s in streams} == {200}
+            wait_for(fits, "the slots of those that left", 5)
+
+
 def test_curl_by_prior_knowledge(h2_gw):
     url = f"http://127.0.0.1:{h2_gw.port}"
     assert curl("--http2-prior-knowledge", url + "/healthz") == ("2", 200, "ok\n")
