@@ -142,6 +142,9 @@ static void check_resources(problems_t *problems, const provider_t *const *enabl
         check_enforced(problems, OPT_SANDBOX_CPUS, enabled[i], enabled[i]->enforces_cpus);
         check_enforced(problems, OPT_SANDBOX_PIDS, enabled[i], enabled[i]->enforces_pids);
         check_enforced(problems, OPT_SANDBOX_DISK_MB, enabled[i], enabled[i]->enforces_disk);
+        if (option_int(OPT_SANDBOX_MEMORY_MB) < enabled[i]->memory_min_mb)
+            problems_add(problems, "SANDBOX_MEMORY_MB is %" PRId64 ", and the backend %s needs at least %u",
+                         option_int(OPT_SANDBOX_MEMORY_MB), enabled[i]->name, enabled[i]->memory_min_mb);
     }
 }
 

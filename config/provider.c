@@ -10,6 +10,7 @@ const provider_t PROVIDERS[] = {
         .name = "wasm",
         .tier = "process",
         .on_host = true,
+        .memory_min_mb = 4,    /* the engine's own need */
         .memory_max_mb = 4095, /* 65,535 pages of 64 KiB: one page short of what 32 bits address */
     },
 #ifdef PLIMSOLL_STANDIN

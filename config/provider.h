@@ -18,6 +18,7 @@ typedef struct {
     bool guard; /* needs the guard listener */
     bool enforces_cpus, enforces_pids, enforces_disk;
     bool unlisted;          /* a stand-in of the test and bench builds: works by name, is offered to nobody */
+    unsigned memory_min_mb; /* less does not start it */
     unsigned memory_max_mb; /* more is lowered to this; 0 = no limit of its own */
 } provider_t;
 

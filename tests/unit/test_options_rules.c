@@ -132,6 +132,19 @@ static void a_limit_that_cannot_be_enforced_is_refused(void **state)
     }
 }
 
+/* It was found by the wall, after Redis and the backend had been started. */
+static void memory_too_small_for_a_wall_is_refused(void **state)
+{
+    (void)state;
+    setenv("SANDBOX_MEMORY_MB", "3", 1);
+    expect_only_problem("SANDBOX_MEMORY_MB is 3, and the backend wasm needs at least 4");
+    setenv("SANDBOX_MEMORY_MB", "4", 1);
+    expect_fine();
+    setenv("SANDBOX_MEMORY_MB", "5", 1);
+    expect_fine();
+    unsetenv("SANDBOX_MEMORY_MB");
+}
+
 static void numbers_of_processors(void **state)
 {
     static const char *const good[] = {"1", "0.5", "1024", "1024.0", "0.000000001", "1023.999999999", "02"};
@@ -454,6 +467,7 @@ int main(void)
         cmocka_unit_test_setup(tls_takes_both_files_and_they_must_be_readable, fresh),
         cmocka_unit_test_setup(a_startup_floor_above_the_wall_is_refused, fresh),
         cmocka_unit_test_setup(a_limit_that_cannot_be_enforced_is_refused, fresh),
+        cmocka_unit_test_setup(memory_too_small_for_a_wall_is_refused, fresh),
         cmocka_unit_test_setup(numbers_of_processors, fresh),
         cmocka_unit_test_setup(total_memory_lowers_the_concurrency, fresh),
         cmocka_unit_test_setup(a_callers_share, fresh),
