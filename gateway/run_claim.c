@@ -42,21 +42,25 @@ static void refuse_for_quota(run_t *run, const store_admitted_t *a)
     if (a->outcome == ADMIT_NO_PLACE) {
         metric_inc(METRIC_SHED_AT_CAPACITY);
         refusal_set(&r, CODE_RESOURCE_EXHAUSTED, MARK_CAPACITY,
-                    "the gateway runs as much at once as SANDBOX_MAX_CONCURRENT allows (%u)", front->max_concurrent);
+                    "the gateway runs as much at once as SANDBOX_MAX_CONCURRENT allows (%u); try again in a moment",
+                    front->max_concurrent);
         r.quota = "concurrency";
         r.quota_limit = front->max_concurrent;
         r.retry_after_ms = 1000;
     } else if (a->outcome == ADMIT_NO_SLOT) {
         metric_inc(METRIC_SHED_PER_KEY);
-        refusal_set(&r, CODE_RESOURCE_EXHAUSTED, MARK_CAPACITY, "this caller runs as much at once as it may (%u)",
+        refusal_set(&r, CODE_RESOURCE_EXHAUSTED, MARK_CAPACITY,
+                    "this caller runs as much at once as it may (%u); send it again when one of its runs has ended",
                     front->per_caller);
         r.quota = "slots";
         r.quota_limit = front->per_caller;
         r.retry_after_ms = a->retry_after_ms != 0 ? a->retry_after_ms : 1000;
     } else {
         metric_inc(METRIC_SHED_RATE);
-        refusal_set(&r, CODE_RESOURCE_EXHAUSTED, MARK_CAPACITY, "this caller's rate of %u runs a minute is spent",
-                    front->rate_per_min);
+        refusal_set(
+            &r, CODE_RESOURCE_EXHAUSTED, MARK_CAPACITY,
+            "this caller's rate of %u runs a minute is spent; Retry-After says in how many seconds to send it again",
+            front->rate_per_min);
         r.quota = "runs";
         r.quota_limit = a->rate_limit;
         r.quota_window_s = 60 * a->rate_limit / front->rate_per_min;
