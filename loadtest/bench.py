@@ -13,13 +13,14 @@ import time
 
 import rig
 
-BUSY = 0.7  # load average before the start above which the machine is somebody else's too
 QUICK = os.environ.get("BENCH_QUICK") == "1"
 ROUNDS = 3 if QUICK else 7
 SECONDS = 1 if QUICK else 2
 SNIPPET = {"protocol": 4, "javascript": {"code": "console.log(6*7)"}}
 REPORT = rig.ROOT / "build/bench/report.md"
 
+PATIENCE_S = 20 if QUICK else 150  # in all, for the machine to be idle before a round
+quiet = rig.Quiet(PATIENCE_S)
 rows = []
 
 
@@ -55,6 +56,7 @@ def against_nginx():
         }
         rates, costs = {name: [] for name in cases}, {name: [] for name in cases}
         for _ in range(ROUNDS):
+            quiet.wait()
             for name, (pid, measure) in cases.items():
                 rate, other, cost = timed(measure, pid)
                 if name != "refused" and other:
@@ -78,6 +80,7 @@ def whole_runs():
     with rig.Gateway() as gw:
         rig.load(gw, SNIPPET, "--connections", "4", "--ids", "fresh", "--seconds", "1")
         for _ in range(ROUNDS):
+            quiet.wait()
             seen.append(rig.load(gw, SNIPPET, "--connections", "4", "--ids", "fresh", "--seconds", str(SECONDS)))
             alone.append(rig.load(gw, SNIPPET, "--connections", "1", "--ids", "fresh", "--seconds", "1"))
     if any(s["broken"] or list(s["status"]) != ["200"] for s in seen + alone):
@@ -119,6 +122,7 @@ def admitted_and_settled():
     pairs, whole = [], []
     with rig.Gateway(SANDBOX_PROVIDER="standin", SANDBOX_MAX_CONCURRENT="1024") as gw:
         for _ in range(ROUNDS):
+            quiet.wait()
             store, runs = records_round(20000 if QUICK else 100000), whole_round(gw)
             if store is not None:
                 pairs.append(store)
@@ -183,12 +187,13 @@ def version(*words):
     return (out.stdout + out.stderr).strip().splitlines()[0]
 
 
-def write_report(took, load):
+def write_report(took):
     cpu = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
     lines = ["# Benchmark", "", f"{cpu.group(1) if cpu else 'unknown processor'}, {os.cpu_count()} cores, Linux {platform.release()}; "
              f"{version('nginx', '-v')}; {version('redis-server', '--version')}; {took:.0f} s"
              + ("; a quick look, not a claim" if QUICK else "")
-             + (f"; the machine was not idle before (load {load:.1f}), so this is no claim" if load > BUSY else ""), "",
+             + (f"; the machine was busy before {quiet.disturbed} of {quiet.rounds} rounds, so this is no claim" if quiet.disturbed else ""),
+             "",
              f"Medians of {ROUNDS} interleaved rounds, the least and the most beside them.", "",
              "| What | Figure | Target | | Note |", "|---|---|---|---|---|"]
     lines += ["| " + " | ".join(r) + " |" for r in rows]
@@ -200,12 +205,12 @@ def write_report(took, load):
 def main():
     wanted = sys.argv[1:] or ["describe", "run", "records", "memory"]
     descriptors = rig.raise_descriptors()
-    began, load = time.monotonic(), os.getloadavg()[0]
+    began = time.monotonic()
     parts = {"describe": against_nginx, "run": whole_runs, "records": admitted_and_settled, "memory": lambda: memory(descriptors)}
     try:
         for name in wanted:
             parts[name]()
-        write_report(time.monotonic() - began, load)
+        write_report(time.monotonic() - began)
     finally:
         rig.clean_up()
 

@@ -211,6 +211,39 @@ http {{
         return self.processes[1].pid
 
 
+# -- the rest of the machine --
+
+
+class Quiet:
+    """Lets each round begin on an idle machine, as long as its patience lasts; keeps how often it did not."""
+
+    IDLE, LOOK_S = 0.9, 0.3
+
+    def __init__(self, patience_s):
+        self.patience_s, self.rounds, self.disturbed = patience_s, 0, 0
+
+    @staticmethod
+    def _times():
+        fields = [int(f) for f in pathlib.Path("/proc/stat").read_text().split("\n")[0].split()[1:9]]
+        return fields[3] + fields[4], sum(fields)
+
+    def _is_idle(self):
+        before = self._times()
+        time.sleep(self.LOOK_S)
+        idle, whole = (b - a for a, b in zip(before, self._times()))
+        return idle >= self.IDLE * whole
+
+    def wait(self):
+        self.rounds += 1
+        end = time.monotonic() + self.patience_s
+        while not self._is_idle():
+            if time.monotonic() > end:
+                self.patience_s = 0
+                self.disturbed += 1
+                return
+        self.patience_s = max(0, end - time.monotonic())
+
+
 # -- load --
 
 
