@@ -63,7 +63,7 @@ static void refuse_for_quota(run_t *run, const store_admitted_t *a)
             front->rate_per_min);
         r.quota = "runs";
         r.quota_limit = a->rate_limit;
-        r.quota_window_s = 60 * a->rate_limit / front->rate_per_min;
+        r.quota_window_s = run_rate_window_s(front, a->rate_limit);
         r.retry_after_ms = a->retry_after_ms != 0 ? a->retry_after_ms : 1;
     }
     run_refuse(run, &r);

@@ -34,6 +34,8 @@ void run_remember_refusal(run_t *run, const refusal_t *refusal);
 /* That, and the end: nothing was dispatched and nothing is recorded. */
 void run_refuse(run_t *run, const refusal_t *refusal);
 void run_give_place_back(run_t *run);
+/* Seconds, rounded up, in which the rate gives back a burst of `limit` starts: at most 60 * 1e6 + 1e6, no overflow. */
+uint32_t run_rate_window_s(const front_t *front, uint32_t limit);
 /* Records the run's outcome, then finishes it. */
 void run_settle(run_t *run, verdict_t verdict, bool give_back_rate);
 /* Answers with the run's outcome, this request and all that follow it, and frees the run. */

@@ -34,13 +34,18 @@ static void answer_timing(const run_t *run)
                   run->settle_took_us / 1e3);
 }
 
+uint32_t run_rate_window_s(const front_t *front, uint32_t limit)
+{
+    return front->rate_per_min != 0 ? (60 * limit + front->rate_per_min - 1) / front->rate_per_min : 60;
+}
+
 static void answer_rate(const run_t *run)
 {
     const store_admitted_t *a = &run->admitted;
     if (a->rate_limit == 0 || a->outcome != ADMIT_OK)
         return;
     answer_header(run->req, "RateLimit-Policy", "\"runs\";q=%u;w=%u", a->rate_limit,
-                  run->lane->front->rate_per_min != 0 ? 60 * a->rate_limit / run->lane->front->rate_per_min : 60);
+                  run_rate_window_s(run->lane->front, a->rate_limit));
     answer_header(run->req, "RateLimit", "\"runs\";r=%u;t=%u", a->rate_remaining, (a->rate_reset_ms + 999) / 1000);
 }
 

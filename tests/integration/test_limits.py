@@ -452,6 +452,12 @@ def rate_refusal(answer):
     return wait, name, policy
 
 
+def test_a_burst_that_is_back_within_a_second_has_a_window_of_one(gateway):
+    """It was 0 seconds."""
+    gw = gateway(SANDBOX_RATE_PER_MIN="600", SANDBOX_RATE_BURST="3")
+    assert gw.ok("1", new_id()).header("RateLimit-Policy") == '"runs";q=3;w=1'
+
+
 def test_rate(gateway):
     gw = gateway(SANDBOX_RATE_PER_MIN="60", SANDBOX_RATE_BURST="3")
     began = time.monotonic()
