@@ -542,6 +542,26 @@ def burst(gw, requests):
     return [(took[i], answer) for i, answer in enumerate(answers)]
 
 
+class Stalls:
+    """How late this machine let a waiting process run, at worst: what a bound in milliseconds cannot be held against the gateway."""
+
+    def __enter__(self):
+        self.worst, self.over = 0.0, threading.Event()
+        self.thread = threading.Thread(target=self._look, daemon=True)
+        self.thread.start()
+        return self
+
+    def _look(self):
+        while not self.over.is_set():
+            began = time.monotonic()
+            time.sleep(0.002)
+            self.worst = max(self.worst, time.monotonic() - began - 0.002)
+
+    def __exit__(self, *_):
+        self.over.set()
+        self.thread.join()
+
+
 def test_a_frozen_store_refuses_at_once_and_nothing_runs_later(own):
     gw = own()
     gw.ok()
@@ -554,25 +574,30 @@ def test_a_frozen_store_refuses_at_once_and_nothing_runs_later(own):
     os.kill(redis, signal.SIGSTOP)
     try:
         frozen = time.monotonic()
-        for (took, answer), (_, _, key) in zip(burst(gw, requests), cases):
+        with Stalls() as stalls:
+            answers = burst(gw, requests)
+        for (took, answer), (_, _, key) in zip(answers, cases):
             g.refused(answer, "unavailable", "capacity", key)
-            assert took <= 0.3, took
+            assert took <= 0.3 + 2 * stalls.worst, (took, stalls.worst)
             assert int(answer.header("Retry-After")) >= 1
         assert gw.get("/healthz").status == 200
         g.wait_for(lambda: gw.get("/readyz").status == 503, "unreadiness", 4)
         # later ones too, each at once
         while time.monotonic() - frozen < 5:
-            (took, answer), = burst(gw, [requests[1]])
+            with Stalls() as stalls:
+                (took, answer), = burst(gw, [requests[1]])
             g.refused(answer, "unavailable", "capacity", cases[1][2])
-            assert took <= 0.3, took
+            assert took <= 0.3 + 2 * stalls.worst, (took, stalls.worst)
             time.sleep(0.2)
         assert gw.get("/healthz").status == 200
     finally:
         os.kill(redis, signal.SIGCONT)
     thawed = time.monotonic()
-    g.wait_for(lambda: gw.run().status == 200, "service to resume", 1)
-    g.wait_for(lambda: gw.get("/readyz").status == 200, "readiness", 3)
-    assert time.monotonic() - thawed < 4
+    with Stalls() as stalls:
+        g.wait_for(lambda: gw.run().status == 200, "service to resume")
+        resumed = time.monotonic() - thawed
+    assert resumed <= 1 + 5 * stalls.worst, (resumed, stalls.worst)
+    g.wait_for(lambda: gw.get("/readyz").status == 200, "readiness")
     time.sleep(0.5)
     assert not {word for word, _, _ in cases} & set(notes(gw)), "a refused run was made"
     # the IDs are free again, and what is sent with them now runs
