@@ -149,7 +149,8 @@ static void hand_over_request(gate_t *gate)
         gate->close_reason = METRIC_CLOSE_PIPELINED;
         gate->sock->input->size = whole;
     }
-    replace_head(gate, head, make_head(head, gate->body_bytes));
+    size_t len = make_head(head, gate->body_bytes);
+    replace_head(gate, head, len);
     hand_over(gate);
 }
 
