@@ -329,7 +329,7 @@ def test_a_finding_in_the_log_fails_the_end(gateway, found):
 def test_a_process_left_over_fails_the_end(gateway):
     gw = gateway()
     process = gw.process
-    child = gw.child("redis-server")
+    child = gw.child("plimsolld-front")
     gw.clean_exit = False
     os.kill(process.pid, signal.SIGSTOP)
     os.kill(child, signal.SIGSTOP)  # it cannot end itself
