@@ -1,6 +1,7 @@
 #include "core/sha256.h"
 
 #include <openssl/evp.h>
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "core/mem.h"
@@ -27,10 +28,46 @@ static const EVP_MD *sha256_algorithm(void)
     return md;
 }
 
+/* A finished digest is kept for the thread's next one: setting one up from nothing costs as much as digesting a token.
+ */
+static _Thread_local sha256_t *spare;
+static pthread_key_t spare_key;
+
+static void dispose(sha256_t *s)
+{
+    EVP_MD_CTX_free(s->ctx);
+    free(s);
+}
+
+static void on_thread_end(void *holder)
+{
+    sha256_t **kept = holder;
+    if (*kept != NULL)
+        dispose(*kept);
+    *kept = NULL;
+}
+
+static void make_spare_key(void)
+{
+    if (pthread_key_create(&spare_key, on_thread_end) != 0)
+        mem_fatal("no key for a thread's digest");
+}
+
+static sha256_t *create(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    sha256_t *s = mem_alloc(sizeof(*s));
+    pthread_once(&once, make_spare_key);
+    if ((s->ctx = EVP_MD_CTX_new()) == NULL || pthread_setspecific(spare_key, &spare) != 0)
+        mem_fatal("SHA-256 could not start");
+    return s;
+}
+
 sha256_t *sha256_begin(void)
 {
-    sha256_t *s = mem_alloc(sizeof(*s));
-    if ((s->ctx = EVP_MD_CTX_new()) == NULL || EVP_DigestInit_ex2(s->ctx, sha256_algorithm(), NULL) != 1)
+    sha256_t *s = spare != NULL ? spare : create();
+    spare = NULL;
+    if (EVP_DigestInit_ex2(s->ctx, sha256_algorithm(), NULL) != 1)
         mem_fatal("SHA-256 could not start");
     return s;
 }
@@ -46,8 +83,10 @@ void sha256_end(sha256_t *s, uint8_t out[SHA256_BYTES])
     unsigned len = 0;
     if (EVP_DigestFinal_ex(s->ctx, out, &len) != 1 || len != SHA256_BYTES)
         mem_fatal("SHA-256 failed");
-    EVP_MD_CTX_free(s->ctx);
-    free(s);
+    if (spare == NULL)
+        spare = s;
+    else
+        dispose(s);
 }
 
 static void hex_of(const uint8_t digest[SHA256_BYTES], char out[SHA256_HEX + 1])

@@ -60,13 +60,27 @@ bool proxies_contain(const proxies_t *p, const struct sockaddr *sa)
     return false;
 }
 
+/* As inet_ntop, which formats it with sprintf; this is done for every request. */
+static void print_v4(const uint8_t octets[4], char out[PROXY_ADDRESS_MAX])
+{
+    for (int i = 0; i < 4; i++) {
+        uint8_t n = octets[i];
+        if (n >= 100)
+            *out++ = (char)('0' + n / 100);
+        if (n >= 10)
+            *out++ = (char)('0' + n / 10 % 10);
+        *out++ = (char)('0' + n % 10);
+        *out++ = i != 3 ? '.' : '\0';
+    }
+}
+
 static void print(const struct sockaddr *sa, char out[PROXY_ADDRESS_MAX])
 {
     const struct in6_addr *v6 = &((const struct sockaddr_in6 *)sa)->sin6_addr;
     if (sa->sa_family == AF_INET)
-        inet_ntop(AF_INET, &((const struct sockaddr_in *)sa)->sin_addr, out, PROXY_ADDRESS_MAX);
+        print_v4((const uint8_t *)&((const struct sockaddr_in *)sa)->sin_addr, out);
     else if (sa->sa_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(v6))
-        inet_ntop(AF_INET, &v6->s6_addr[12], out, PROXY_ADDRESS_MAX);
+        print_v4(&v6->s6_addr[12], out);
     else if (sa->sa_family == AF_INET6)
         inet_ntop(AF_INET6, v6, out, PROXY_ADDRESS_MAX);
     else

@@ -174,9 +174,20 @@ static void the_list_of_nobody(void **state)
     }
 }
 
+static void every_octet_is_printed(void **state)
+{
+    char text[64];
+    (void)state;
+    for (int n = 0; n < 256; n++) {
+        snprintf(text, sizeof(text), "203.%d.%d.%d", n, 255 - n, n);
+        client_is(text, NULL, text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_octet_is_printed),
         cmocka_unit_test(strangers_are_not_believed),
         cmocka_unit_test(listed_proxies_are_believed),
         cmocka_unit_test(the_rightmost_stranger_is_the_client),
