@@ -108,6 +108,10 @@ void run_stop(run_t *run, stop_cause_t cause)
     case RUN_JOINED:
         if (run->claim_us != 0)
             return; /* a look is on its way and must find the run; on_looked comes back here */
+        if (run->flight != NULL && flights_has_followers(run->lane->front->flights, run->flight)) {
+            run->stop = STOP_CAUSE_NONE; /* others wait behind it */
+            return;
+        }
         run_leave_joined(run);
         failure_set(&refusal, code, "the wait for the run with this request ID ended; it may have run");
         run_refuse(run, &refusal);

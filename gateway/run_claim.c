@@ -121,6 +121,7 @@ static void on_looked(void *data, const store_admitted_t *a)
     if (run->stop != STOP_CAUSE_NONE) {
         stop_cause_t cause = run->stop;
         run->stop = STOP_CAUSE_NONE;
+        loop_timer_start(run->lane->loop, &run->watchdog, JOIN_LOOK_MS); /* should it go on, for others */
         run_stop(run, cause);
         return;
     }

@@ -5,6 +5,7 @@ import os
 import secrets
 import signal
 import threading
+import time
 
 import pytest
 
@@ -445,6 +446,25 @@ def test_who_waits_at_another_copy_and_leaves_stops_nothing(pair):
     assert not first.is_over
     barrier.unlink()
     assert first.join().status == 200
+
+
+@pytest.mark.faults
+def test_who_waits_behind_one_that_waits_at_another_copy_is_not_canceled_with_it(pair):
+    copies = pair(**STANDIN)
+    code, barrier = copies[0].barrier()
+    request_id = new_id()
+    first = copies[0].in_background(code, request_id)
+    copies[0].wait_inflight(1)
+    second = copies[1].start_run(code, request_id)
+    wait_for(lambda: claims(copies[1], "joined") == 1, "the second copy to wait")
+    third = copies[1].in_background(code, request_id)
+    wait_for(lambda: claims(copies[1], "joined") == 2, "another to wait behind it")
+    second.close()
+    copies[1].wait_metric('plimsoll_canceled_total{cause="hang_up"}', 1)
+    time.sleep(0.5)  # over several looks at the claim
+    assert not third.is_over
+    barrier.unlink()
+    same_record(javascript(code), [first.join(), third.join()])
 
 
 @pytest.mark.faults
