@@ -306,8 +306,14 @@ static void check_operation(problems_t *problems)
     if (levels[i] == NULL)
         problems_add(problems, "PLIMSOLL_LOG_LEVEL is %s: it takes debug, info, warn or error",
                      quoted(text, OPT_PLIMSOLL_LOG_LEVEL));
-    if (geteuid() == 0 && getpwnam(option_str(OPT_PLIMSOLL_USER)) == NULL)
+    if (geteuid() != 0)
+        return;
+    const struct passwd *user = getpwnam(option_str(OPT_PLIMSOLL_USER));
+    if (user == NULL)
         problems_add(problems, "PLIMSOLL_USER is %s, and this machine has no such user",
+                     quoted(text, OPT_PLIMSOLL_USER));
+    else if (user->pw_uid == 0)
+        problems_add(problems, "PLIMSOLL_USER is %s, which is root: it must name a user that root can be given up for",
                      quoted(text, OPT_PLIMSOLL_USER));
 }
 

@@ -82,6 +82,7 @@ def test_all_problems_are_named_at_once_and_nothing_is_started(gateway, tmp_path
     ({"SANDBOX_CPUS": "1"}, "SANDBOX_CPUS"), ({"SANDBOX_PIDS": "10"}, "SANDBOX_PIDS"),
     ({"SANDBOX_MAX_SESSIONS": "1"}, "SANDBOX_MAX_SESSIONS"), ({"PLIMSOLL_GRANTS_FILE": "/x"}, "PLIMSOLL_GRANTS_FILE"),
     ({"PLIMSOLL_REDIS_URL": "http://x"}, "PLIMSOLL_REDIS_URL"), ({"PLIMSOLL_USER": "no-such-user"}, "PLIMSOLL_USER"),
+    ({"PLIMSOLL_USER": "root"}, "PLIMSOLL_USER"),
     ({"PLIMSOLL_STATE_DIR": "relative"}, "PLIMSOLL_STATE_DIR"), ({"PLIMSOLL_STATE_DIR": "/tmp/" + "x" * 100}, "PLIMSOLL_STATE_DIR"),
     ({"PLIMSOLL_STATE_DIR": "/proc/nothing/here"}, "PLIMSOLL_STATE_DIR"), ({"PLIMSOLL_TLS_CERT": "/x", "PLIMSOLL_TLS_KEY": "/y"}, "PLIMSOLL_TLS_CERT"),
     ({"PLIMSOLL_CLIENTS_FILE": "/nonexistent/callers"}, "/nonexistent/callers"), ({"PLIMSOLL_TOKEN": None}, "PLIMSOLL_INSECURE"),
