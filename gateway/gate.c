@@ -97,10 +97,16 @@ static void replace_head(gate_t *gate, const char *head, size_t len)
     memcpy(gate->sock->input->bytes, head, len);
 }
 
+/* The metrics listener has times of its own (spec section 3.4). */
+static uint32_t limit_of(const gate_t *gate, uint32_t callers_ms)
+{
+    return gate->metrics && callers_ms > METRICS_TIMEOUT_MS ? METRICS_TIMEOUT_MS : callers_ms;
+}
+
 void gate_handle(gate_t *gate)
 {
     uint64_t spent = clock_mono_ms() - gate->request_began_ms;
-    uint32_t write_ms = gate->lane->front->write_ms;
+    uint32_t write_ms = limit_of(gate, gate->lane->front->write_ms);
     gate_move(gate, GATE_HANDLING);
     loop_timer_start(gate->lane->loop, &gate->timer, spent < write_ms ? write_ms - spent : 1);
     metric_inc(METRIC_REQUESTS);
@@ -191,7 +197,7 @@ static void on_continue_written(h2o_socket_t *sock, const char *err)
 static void time_body(gate_t *gate)
 {
     uint64_t spent = clock_mono_ms() - gate->request_began_ms;
-    uint32_t read_ms = gate->lane->front->read_ms;
+    uint32_t read_ms = limit_of(gate, gate->lane->front->read_ms);
     loop_timer_start(gate->lane->loop, &gate->timer, spent < read_ms ? read_ms - spent : 1);
 }
 
@@ -400,7 +406,7 @@ void gate_request_done(gate_t *gate)
 void gate_answering(gate_t *gate)
 {
     gate_move(gate, GATE_ANSWERING);
-    loop_timer_start(gate->lane->loop, &gate->timer, gate->lane->front->write_ms);
+    loop_timer_start(gate->lane->loop, &gate->timer, limit_of(gate, gate->lane->front->write_ms));
 }
 
 static void on_close(void *data)

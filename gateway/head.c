@@ -293,6 +293,30 @@ static bool has_bare_lf(const char *bytes, size_t from, size_t len)
     return false;
 }
 
+/* The request ID of bytes that are no head, so that even their refusal is bound to it. Lines end as they like here. */
+static void find_request_id(const char *bytes, size_t len, head_field_t *out)
+{
+    static const char name[] = "plimsoll-request-id:";
+    const char *line = bytes, *end = bytes + len;
+    while (line < end) {
+        const char *lf = memchr(line, '\n', (size_t)(end - line));
+        if (lf == NULL)
+            return; /* the last line may be cut */
+        const char *value = line + sizeof(name) - 1, *stop = lf;
+        if (value <= stop && strncasecmp(line, name, sizeof(name) - 1) == 0) {
+            while (value < stop && (*value == ' ' || *value == '\t'))
+                value++;
+            while (stop > value && (stop[-1] == ' ' || stop[-1] == '\t' || stop[-1] == '\r'))
+                stop--;
+            if (out->count++ == 0) {
+                out->base = value;
+                out->len = (size_t)(stop - value);
+            }
+        }
+        line = lf + 1;
+    }
+}
+
 head_result_t head_parse(const char *bytes, size_t len, size_t *scanned, head_t *out, const char **why)
 {
     size_t before = *scanned;
@@ -303,11 +327,13 @@ head_result_t head_parse(const char *bytes, size_t len, size_t *scanned, head_t 
     size_t known = end != 0 ? end : len;
     if (known > HEAD_MAX) {
         *why = "the head is larger than 32768 bytes";
+        find_request_id(bytes, HEAD_MAX, &out->request_id);
         return HEAD_TOO_LARGE;
     }
     /* refused at once: a peer that ends lines with LF would otherwise wait for an end that never comes */
     if (has_bare_lf(bytes, before, known)) {
         *why = "a line ends with a bare LF";
+        find_request_id(bytes, known, &out->request_id);
         out->bytes = known;
         return HEAD_BAD;
     }

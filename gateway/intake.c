@@ -94,7 +94,7 @@ static bool take_media_type(const head_field_t *f, codec_t *codec)
     return head_text_is_nocase(&parameter, "charset=utf-8") || head_text_is_nocase(&parameter, "charset=\"utf-8\"");
 }
 
-static bool take_timeout(const head_field_t *f, uint32_t *ms)
+static bool take_timeout(const head_field_t *f, uint32_t *ms, bool *is_late)
 {
     uint64_t value = 0;
     if (f->count == 0)
@@ -106,8 +106,8 @@ static bool take_timeout(const head_field_t *f, uint32_t *ms)
             return false;
         value = value * 10 + (uint64_t)(f->base[i] - '0');
     }
-    /* 0 is a deadline that has passed already; the shortest one stands for it */
-    *ms = value > UINT32_MAX ? UINT32_MAX : value == 0 ? 1 : (uint32_t)value;
+    *is_late = value == 0;
+    *ms = value > UINT32_MAX ? UINT32_MAX : (uint32_t)value;
     return true;
 }
 
@@ -130,7 +130,7 @@ static bool judge_procedure_head(const head_t *head, intake_t *in, refusal_t *re
         refusal_set_http(refusal, 0, CODE_INVALID_ARGUMENT, "Connect-Protocol-Version must be 1");
         return false;
     }
-    if (!take_timeout(&head->connect_timeout, &in->timeout_ms)) {
+    if (!take_timeout(&head->connect_timeout, &in->timeout_ms, &in->is_late)) {
         refusal_set_http(refusal, 0, CODE_INVALID_ARGUMENT, "Connect-Timeout-Ms must be 1 to 10 decimal digits");
         return false;
     }

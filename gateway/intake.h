@@ -33,6 +33,7 @@ typedef struct intake {
     char address[PROXY_ADDRESS_MAX];        /* the client's */
     char query[QUERY_MAX + 1];
     uint32_t timeout_ms; /* Connect-Timeout-Ms; 0 = none */
+    bool is_late;        /* it was 0: the caller's deadline has passed already */
     callers_t *callers;  /* reference that keeps caller alive */
     const caller_t *caller;
     const char *caller_id; /* "static", "anon" or caller->id */

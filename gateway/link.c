@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "config/provider.h"
 #include "core/clock.h"
 #include "core/ipc.h"
 #include "core/log.h"
@@ -69,6 +70,18 @@ static void forget_announce(link_t *link)
     link->tier = TIER_UNKNOWN;
 }
 
+/* No wall is more than the program knows it can prove, whatever its role says. */
+static tier_t capped_tier(const char *name, tier_t tier)
+{
+    const provider_t *provider = provider_find(name);
+    tier_t most = provider != NULL ? tier_parse(provider->tier) : TIER_UNKNOWN;
+    if (tier <= most)
+        return tier;
+    log_event(LOG_ERROR, "backend claims more than it can prove", log_str("backend", name),
+              log_str("claimed", tier_name(tier)), log_str("most", tier_name(most)));
+    return TIER_UNKNOWN;
+}
+
 static void on_announce(link_t *link, const uint8_t *body, size_t len)
 {
     Plimsoll__Backend__Announce *a = plimsoll__backend__announce__unpack(NULL, len, body);
@@ -82,7 +95,7 @@ static void on_announce(link_t *link, const uint8_t *body, size_t len)
     forget_announce(link);
     link->announce = a;
     link->announced_at = clock_mono_ms();
-    link->tier = tier_parse(a->tier);
+    link->tier = capped_tier(link->name, tier_parse(a->tier));
     link->on_change(link->data);
 }
 

@@ -489,6 +489,17 @@ static bool front_serves(void)
     return parent.serving;
 }
 
+static void list_backends(char *names, char *tiers, size_t size)
+{
+    size_t n = 0, t = 0;
+    names[0] = tiers[0] = '\0';
+    for (size_t i = 0; i < parent.backend_count && n < size && t < size; i++) {
+        const char *comma = i != 0 ? "," : "";
+        n += (size_t)snprintf(names + n, size - n, "%s%s", comma, parent.backends[i].child.name);
+        t += (size_t)snprintf(tiers + t, size - t, "%s%s", comma, parent.backends[i].last_tier);
+    }
+}
+
 static bool start_front(void)
 {
     parent.front.fds[1] = parent.listen_fd;
@@ -499,10 +510,12 @@ static bool start_front(void)
         return false;
     }
     const char *metrics = option_str(OPT_PLIMSOLL_METRICS_ADDR);
+    char names[256], tiers[256]; /* in the order of preference */
+    list_backends(names, tiers, sizeof(names));
     log_event(LOG_INFO, "plimsolld listening", log_str("addr", option_str(OPT_PLIMSOLL_ADDR)),
               log_str("metrics_addr", metrics), log_bool("auth", options_callers_mode() != CALLERS_OPEN),
               log_bool("tls", option_is_set(OPT_PLIMSOLL_TLS_CERT)), log_uint("backends", parent.backend_count),
-              log_str("provider", parent.backends[0].child.name), log_str("isolation", parent.backends[0].last_tier),
+              log_str("provider", names), log_str("isolation", tiers),
               log_uint("max_concurrent", options_max_concurrent()),
               log_uint("per_caller", options_per_caller_concurrent()),
               log_int("rate_per_min", option_int(OPT_SANDBOX_RATE_PER_MIN)), log_uint("burst", options_rate_burst()),

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "config/provider.h"
 #include "core/clock.h"
 #include "core/mem.h"
 #include "core/protowire.h"
@@ -40,6 +41,9 @@ static const char *judge(const run_t *run, const Plimsoll__V1__RunResponse *r)
         return "the backend's answer holds no result of the request's kind";
     if (!names_a_tier(r->isolation))
         return "the backend's answer states a tier there is not";
+    const provider_t *provider = provider_find(r->sandbox);
+    if (provider == NULL || tier_parse(r->isolation) > tier_parse(provider->tier))
+        return "the backend's answer states a tier above what this wall can prove";
     if (!tier_meets(tier_parse(r->isolation), run->terms.floor))
         return "the backend's answer states a tier below the request's floor";
     if (run->rule != NULL && !software_rule_allows(run->rule, r->software_identity))

@@ -169,6 +169,13 @@ static bool judge_request(run_t *run, refusal_t *refusal)
     }
     if (!placement_choose(run->lane, run->request, &run->terms, pinned, &run->placement, refusal))
         return false;
+    if (run->gate->intake.is_late) {
+        refusal_set(
+            refusal, CODE_DEADLINE_EXCEEDED, MARK_CAPACITY,
+            "Connect-Timeout-Ms is 0: the caller's deadline had passed before the run was dispatched; nothing ran");
+        run->placement.passes = true;
+        return false;
+    }
     if (atomic_load_explicit(&run->lane->front->draining, memory_order_relaxed)) {
         metric_inc(METRIC_SHED_DRAINING);
         refusal_set(refusal, CODE_UNAVAILABLE, MARK_CAPACITY,

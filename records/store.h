@@ -110,7 +110,7 @@ enum { STORE_RETRY_MAX = 4096 };
 /* One settled run as listed. Strings are valid during the callback, never NULL. */
 typedef struct {
     const char *run_id, *request_id, *verdict, *backend, *tier, *kind, *request_sha256, *result_sha256, *record_sha256,
-        *unknown_code, *reason, *trace_id;
+        *unknown_code, *reason, *trace_id, *caller;
     int64_t started_unix_ms, ended_unix_ms;
     int32_t exit_code;
     bool timed_out, canceled;

@@ -141,10 +141,11 @@ void store_retry_taken(store_t *store, store_settling_t *s);
 void store_retry_failed(store_t *store, store_settling_t *s, bool answered);
 
 /* store_run.c: the value of a run's key. */
+enum { STORE_RUN_TEXTS = 11 };
 enum { STORE_STRING_MAX = 256 }; /* bytes of one text of a run that are kept */
 typedef struct {
     store_run_t run;
-    char text[10][STORE_STRING_MAX + 1];
+    char text[STORE_RUN_TEXTS][STORE_STRING_MAX + 1];
 } store_run_text_t;
 /* `*out` is the caller's to free. */
 void store_run_pack(const store_settlement_t *settlement, uint8_t **out, size_t *len);

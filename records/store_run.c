@@ -3,7 +3,8 @@
  * Version 1:
  *
  *   u8 version, u8 verdict, u8 flags (1 timed out, 2 canceled), i32 exit code, i64 started, i64 ended (big-endian),
- *   ten texts (request id, backend, tier, kind, request, result and record digest, unknown code, reason, trace id),
+ *   eleven texts (request id, backend, tier, kind, request, result and record digest, unknown code, reason, trace id,
+ *   caller),
  * each u16: bit 15 = lowercase hex kept as bytes, bits 0-14 = bytes that follow, the packed plimsoll.v1.RunRecord to
  * the end.
  */
@@ -19,7 +20,7 @@ enum {
     FLAG_TIMED_OUT = 1,
     FLAG_CANCELED = 2,
     FIXED = 3 + 4 + 8 + 8,
-    TEXTS = 10,
+    TEXTS = STORE_RUN_TEXTS,
     TEXT_PACKED = 0x8000,
     TEXTS_MAX = TEXTS * (2 + STORE_STRING_MAX),
 };
@@ -87,8 +88,9 @@ static const uint8_t *get_text(const uint8_t *at, const uint8_t *end, char out[S
 
 void store_run_pack(const store_settlement_t *s, uint8_t **out, size_t *len)
 {
-    const char *texts[TEXTS] = {s->request_id,    s->backend,       s->tier,         s->kind,   s->request_sha256,
-                                s->result_sha256, s->record_sha256, s->unknown_code, s->reason, s->trace_id};
+    const char *texts[TEXTS] = {s->request_id,     s->backend,       s->tier,          s->kind,
+                                s->request_sha256, s->result_sha256, s->record_sha256, s->unknown_code,
+                                s->reason,         s->trace_id,      s->caller};
     uint8_t *base = mem_alloc(FIXED + TEXTS_MAX + s->record_len), *at = base;
     at = put_number(at, VERSION, 1);
     at = put_number(at, (uint64_t)s->verdict, 1);
@@ -133,6 +135,7 @@ const char *store_run_unpack(const char *run_id, const uint8_t *base, size_t len
         .unknown_code = out->text[7],
         .reason = out->text[8],
         .trace_id = out->text[9],
+        .caller = out->text[10],
         .started_unix_ms = (int64_t)get_number(base + 7, 8),
         .ended_unix_ms = (int64_t)get_number(base + 15, 8),
         .exit_code = (int32_t)(uint32_t)get_number(base + 3, 4),

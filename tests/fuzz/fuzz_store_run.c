@@ -32,6 +32,7 @@ static void expect_same(const store_run_t *a, const store_run_t *b)
     expect(strcmp(a->request_sha256, b->request_sha256) == 0 && strcmp(a->result_sha256, b->result_sha256) == 0);
     expect(strcmp(a->record_sha256, b->record_sha256) == 0 && strcmp(a->unknown_code, b->unknown_code) == 0);
     expect(strcmp(a->reason, b->reason) == 0 && strcmp(a->trace_id, b->trace_id) == 0);
+    expect(strcmp(a->caller, b->caller) == 0);
     expect(a->started_unix_ms == b->started_unix_ms && a->ended_unix_ms == b->ended_unix_ms);
     expect(a->exit_code == b->exit_code && a->timed_out == b->timed_out && a->canceled == b->canceled);
     expect(a->record_len == b->record_len && (a->record_len == 0 || memcmp(a->record, b->record, a->record_len) == 0));
@@ -62,6 +63,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                          .unknown_code = run->unknown_code,
                                          .reason = run->reason,
                                          .trace_id = run->trace_id,
+                                         .caller = run->caller,
                                          .record = run->record,
                                          .record_len = run->record_len},
                    &packed, &len);

@@ -669,3 +669,15 @@ def test_many_callers_that_leave(gateway):
             c.close()
     gw.ok("1")
     assert gw.metric('plimsoll_canceled_total{cause="hang_up"}') == 80
+
+
+def test_a_deadline_that_has_passed_runs_nothing(gw):
+    """Connect-Timeout-Ms: 0 was taken for one millisecond, and the code could run."""
+    request_id = new_id()
+    runs = gw.metric("plimsoll_runs_total")
+    late = gw.run("1", request_id, headers=[("Connect-Timeout-Ms", "0")])
+    refused(late, "deadline_exceeded", "capacity", request_id)
+    assert gw.metric("plimsoll_runs_total") == runs
+    # the ID is free, and what it comes to is told to a late repetition too
+    assert gw.run("1", request_id).status == 200
+    assert gw.run("1", request_id, headers=[("Connect-Timeout-Ms", "0")]).header("Plimsoll-Replayed") == "1"

@@ -364,7 +364,7 @@ typedef struct {
     size_t count;
     struct {
         char run_id[33], request_id[33], verdict[16], backend[40], tier[16], kind[16], request_sha256[65],
-            result_sha256[65], record_sha256[65], unknown_code[40], reason[40], trace_id[300];
+            result_sha256[65], record_sha256[65], unknown_code[40], reason[40], trace_id[300], caller[300];
         int64_t started, ended;
         int32_t exit_code;
         bool timed_out, canceled;
@@ -397,6 +397,7 @@ static __attribute__((unused)) void note_runs(void *data, store_lookup_t found, 
         copy_text(out->runs[i].unknown_code, runs[i].unknown_code);
         copy_text(out->runs[i].reason, runs[i].reason);
         copy_text(out->runs[i].trace_id, runs[i].trace_id);
+        copy_text(out->runs[i].caller, runs[i].caller);
         out->runs[i].started = runs[i].started_unix_ms;
         out->runs[i].ended = runs[i].ended_unix_ms;
         out->runs[i].exit_code = runs[i].exit_code;

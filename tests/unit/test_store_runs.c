@@ -59,10 +59,11 @@ static void a_refused_run_leaves_a_small_record_with_its_reason(void **state)
     assert_string_equal(seen->runs[0].verdict, "refused");
     assert_string_equal(seen->runs[0].reason, "capacity");
     assert_string_equal(seen->runs[0].trace_id, "trace-1");
+    assert_string_equal(seen->runs[0].caller, ids.caller);
     assert_true(seen->runs[0].canceled);
     assert_false(seen->runs[0].timed_out);
     assert_int_equal(seen->runs[0].record_len, 0);
-    assert_in_range(direct_int("STRLEN %srun:%s", ids.prefix, ids.run_id), 1, 160);
+    assert_in_range(direct_int("STRLEN %srun:%s", ids.prefix, ids.run_id), 1, 224);
 }
 
 static void nothing_given_is_nothing_kept(void **state)
