@@ -33,6 +33,7 @@ enum {
     ACCEPTS_PER_TICK = 64,
     RESUME_MS = 20, /* a lane at the connection cap looks again this often */
     DRAIN_LOOK_MS = 50,
+    DRAIN_LEAST_MS = 4 * DRAIN_LOOK_MS, /* idle lanes take a look or two to say so, which is no drain cut short */
     BACKLOG_LOOK_MS = 500,
     CALLERS_WAIT_MS = 10 * 1000,
     FIRST_WORD_MS = 1000, /* a lane waits this long for its backends and its store before it accepts */
@@ -354,7 +355,8 @@ static void begin_drain(control_t *c, const char *why)
     }
     for (unsigned i = 0; i < c->front->lane_count; i++)
         loop_post(c->front->lanes[i].loop, lane_drain, &c->front->lanes[i]);
-    loop_timer_start(c->loop, &c->drain_limit, (uint64_t)option_int(OPT_PLIMSOLL_DRAIN));
+    uint64_t limit = (uint64_t)option_int(OPT_PLIMSOLL_DRAIN);
+    loop_timer_start(c->loop, &c->drain_limit, limit > DRAIN_LEAST_MS ? limit : DRAIN_LEAST_MS);
     loop_timer_start(c->loop, &c->drain_look, DRAIN_LOOK_MS);
 }
 

@@ -154,6 +154,13 @@ def test_a_second_signal_kills(gateway):
     barrier.unlink()
 
 
+def test_no_time_to_drain_is_enough_when_nothing_runs(gateway):
+    gw = gateway(PLIMSOLL_DRAIN="0")
+    gw.ok("1")
+    gw.stop()  # which wants exit status 0
+    assert not gw.log_lines("drain cut short")
+
+
 @pytest.mark.faults
 def test_a_drain_has_an_end(gateway):
     gw = gateway(PLIMSOLL_DRAIN="500ms", **STANDIN)
