@@ -2,14 +2,18 @@
  * A wall that runs nothing: it does what the first lines of the code tell it, so tests and benchmarks decide when it
  * answers, refuses, fails, lies or dies. It exists in the test and bench builds alone (PLIMSOLL_STANDIN).
  *
- * Each line "standin: VERB ..." at the top of a snippet, or of a project's first step, is one act, taken in order:
- *     answer [EXIT]                     the end: stdout "ok\n"; also what happens when no line answered
- *     bytes N                           the end: stdout of N bytes, every value of a byte among them
- *     refuse REASON [RETRY_MS]          the end: request permission protocol unsupported isolation capacity environment
- * none fail CODE                         the end: a Connect code lie tier|kind|name|record|garbage the end: an answer
- * that does not hold hold MS                           waits hold until PATH is gone           waits deaf MS waits,
- * whatever the deadline or a cancel says exit                              the role's process ends A wait that meets
- * the deadline ends as a run of code would: exit code 124, timed_out.
+ * Each line "standin: VERB ..." at the top of a snippet, or of a project's first step, is one act, taken in order.
+ * Acts that end the run:
+ *   - answer [EXIT]: stdout "ok\n"; also what happens when no line answered
+ *   - bytes N: stdout of N bytes, every value of a byte among them
+ *   - refuse REASON [RETRY_MS]: request permission protocol unsupported isolation capacity environment none
+ *   - fail CODE: a Connect code
+ *   - lie tier|kind|name|record|garbage: an answer that does not hold
+ *   - exit: the role's process ends
+ * Acts that wait; one that meets the deadline ends as a run of code would, exit code 124, timed_out:
+ *   - hold MS
+ *   - hold until PATH is gone
+ *   - deaf MS: whatever the deadline or a cancel says
  *
  * PLIMSOLL_STANDIN1 (of "standin") and PLIMSOLL_STANDIN2 (of "standin2") hold words, comma-separated:
  *     tier=NAME software=IDENTITY policy=TEXT ceiling=MS kinds=javascript+project then=LINE
