@@ -56,7 +56,7 @@ typedef struct {
 /* Redis reads about 20 KB of one connection before it syncs its file, ten runs' worth, and serves all connections
  * between two syncs: several make the group that shares a sync larger. What concerns one run goes over one connection
  * while that is up, so it arrives in order; while it is not, over another. */
-enum { STORE_LINKS = 4 };
+enum { STORE_LINKS = 12 };
 typedef struct {
     store_t *store;
     redis_t *redis;
