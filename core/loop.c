@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <h2o/socket.h>
+#include <h2o/timeout.h>
 
 #include "core/clock.h"
 #include "core/mem.h"
@@ -272,8 +273,13 @@ void loop_run_once(loop_t *loop, uint32_t max_wait_ms)
     loop_check(loop);
     if (h2o_evloop_run(loop->h2o, wait_time(loop, max_wait_ms)) != 0 && errno != EINTR)
         mem_fatal("the event loop broke");
+    /* A write made outside of libh2o's own callbacks may complete at once; its callback must run before libh2o looks at
+     * its sockets again, or one it polls for writing is left polled without a callback, which it asserts never to be.
+     */
     run_timers(loop);
+    h2o_timeout__do_post_callback(loop->h2o);
     run_tasks(loop);
+    h2o_timeout__do_post_callback(loop->h2o);
 }
 
 void loop_run(loop_t *loop)
