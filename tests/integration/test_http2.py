@@ -22,7 +22,7 @@ HTTP2 = {"PLIMSOLL_HTTP2": "1"}
 @pytest.fixture(scope="module")
 def h2_gw():
     """Both walls, so that code can run and barriers can hold. Its tests leave nothing behind."""
-    gw = g.Gateway({**HTTP2, "SANDBOX_PROVIDER": "wasm,standin", "SANDBOX_MAX_CONCURRENT": "16"}).start()
+    gw = g.Gateway({**HTTP2, "SANDBOX_PROVIDER": "wasm,standin", "SANDBOX_MAX_CONCURRENT": "32"}).start()
     try:
         yield gw
         gw.stop()
