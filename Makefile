@@ -36,7 +36,7 @@ GEN_H := $(PROTOS:%.proto=$(GEN)/%.pb-c.h)
 CORE_SRC := $(wildcard core/*.c)
 CONFIG_SRC := $(wildcard config/*.c)
 RECORDS_SRC := $(wildcard records/*.c)
-BACKENDS_SRC := $(wildcard backends/*.c backends/wasm/*.c) $(if $(filter bench test,$(VARIANT)),$(wildcard loadtest/standin/*.c))
+BACKENDS_SRC := $(wildcard backends/*.c backends/wasm/*.c backends/guest/*.c backends/docker/*.c) $(if $(filter bench test,$(VARIANT)),$(wildcard loadtest/standin/*.c))
 GATEWAY_SRC := $(filter-out gateway/main.c,$(wildcard gateway/*.c))
 CLI_SRC := $(filter-out cli/main.c,$(wildcard cli/*.c))
 
@@ -82,6 +82,7 @@ $(OUT)/plimsoll: $(OBJ)/cli/main.o $(LIB)
 	@$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
 
 include backends/wasm/template/build.mk
+include $(wildcard backends/guest/runner/build.mk backends/guest/images/build.mk backends/docker/build.mk)
 
 # --- everything a user types ---
 
