@@ -1,7 +1,7 @@
 """`make bench`: the gateway's figures as ratios against what the same machine does in the same minute, medians of interleaved rounds.
 Prints them and writes build/bench/report.md. BENCH_QUICK=1 takes a minute and is good for a look, not for a claim.
 
-    bench.py [describe] [run] [records] [memory]      all of them when none is named
+    bench.py [describe] [run] [records] [memory] [walls]      all of them when none is named
 """
 import os
 import pathlib
@@ -12,6 +12,7 @@ import sys
 import time
 
 import rig
+import walls
 
 QUICK = os.environ.get("BENCH_QUICK") == "1"
 ROUNDS = 3 if QUICK else 7
@@ -203,10 +204,11 @@ def write_report(took):
 
 
 def main():
-    wanted = sys.argv[1:] or ["describe", "run", "records", "memory"]
+    wanted = sys.argv[1:] or ["describe", "run", "records", "memory", "walls"]
     descriptors = rig.raise_descriptors()
     began = time.monotonic()
-    parts = {"describe": against_nginx, "run": whole_runs, "records": admitted_and_settled, "memory": lambda: memory(descriptors)}
+    parts = {"describe": against_nginx, "run": whole_runs, "records": admitted_and_settled, "memory": lambda: memory(descriptors),
+             "walls": lambda: walls.measure(row, quiet, QUICK)}
     try:
         for name in wanted:
             parts[name]()
