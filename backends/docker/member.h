@@ -1,0 +1,81 @@
+/*
+ * One prepared sandbox: created, attached to, started, its runner READY (spec backend-docker 1.5, 2.2). It serves one
+ * job and is then torn down, used or not; whoever holds a member hands it to member_release. The smoke test starts its
+ * containers through here as runs do.
+ */
+#ifndef BACKENDS_DOCKER_MEMBER_H
+#define BACKENDS_DOCKER_MEMBER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "backends/docker/container.h"
+#include "backends/docker/engine.h"
+#include "backends/guest/host.h"
+
+typedef struct docker docker_t;
+typedef struct member member_t;
+
+enum {
+    /* What each step of a start may take. The Engine takes some 20 ms to create and 150 to 600 to start, longer when
+     * several start at once (spec 4.2, 4.4). */
+    MEMBER_CREATE_MS = 10 * 1000,
+    MEMBER_INSPECT_MS = 5 * 1000,
+    MEMBER_ATTACH_MS = 5 * 1000,
+    MEMBER_START_MS = 20 * 1000,
+    MEMBER_READY_MS = 20 * 1000, /* spec 2.3 */
+    MEMBER_ACCEPTED_MS = 5 * 1000,
+    MEMBER_LIFE_MARGIN_S = 60, /* beside the idle time and the longest run: starts, answers, removal */
+};
+
+typedef struct {
+    const container_spec_t *spec; /* copied, but for the texts it borrows */
+    const char *role;             /* the label; a literal */
+    const char *const *env;       /* the guests' whole environment, vetted; borrowed until member_start returns */
+    size_t env_count;
+    uint32_t life_s; /* for sbx.expires: how long it may wait and run */
+} member_plan_t;
+
+/* In a coroutine: create -> read-back -> attach -> start -> HELLO -> READY. NULL with the reason, and then whatever had
+ * come to be is with the teardown. A cancel ends it as a failure. */
+member_t *member_start(docker_t *docker, const member_plan_t *plan, char failure[ENGINE_TEXT_MAX]);
+
+typedef enum {
+    MEMBER_SAME,      /* running, and what was asked for */
+    MEMBER_CHANGED,   /* somebody changed it, or it does not run */
+    MEMBER_UNCHECKED, /* the Engine did not say */
+} member_check_t;
+/* In a coroutine: the read-back of spec 1.7. `why` names the first difference. */
+member_check_t member_check(member_t *member, char why[ENGINE_TEXT_MAX]);
+
+typedef enum {
+    MEMBER_GIVEN,     /* the whole job has been written to the sandbox's stdin */
+    MEMBER_NOT_GIVEN, /* not completely: nothing ran and nothing will */
+} member_give_t;
+/* In a coroutine: makes the job and waits until its last byte is written, at most until `until_us` (monotonic). `why`
+ * is static text. */
+member_give_t member_give(member_t *member, const guest_job_t *job, uint64_t until_us, const char **why);
+
+typedef enum {
+    MEMBER_FINISHED, /* FINAL verified */
+    MEMBER_ACCEPTED, /* as asked: the runner has the job */
+    MEMBER_LATE,     /* the time is over */
+    MEMBER_ENDED,    /* the stream ended, or what came makes no sense */
+    MEMBER_CANCELED, /* the coroutine was */
+} member_wait_t;
+/* In a coroutine: until FINAL verifies, or with `is_accept_enough` also until ACCEPTED. `why` (MEMBER_ENDED) is static
+ * text in our own words. */
+member_wait_t member_wait(member_t *member, bool is_accept_enough, uint64_t until_us, const char **why);
+
+/* Dies with the member. */
+guest_t *member_guest(member_t *member);
+const char *member_id(const member_t *member);
+const char *member_name(const member_t *member);
+/* State.Pid as the last read-back had it. */
+int64_t member_pid(const member_t *member);
+
+/* Never used again: its stream is closed and the container goes to the teardown, which answers for it from here on. */
+void member_release(member_t *member);
+
+#endif

@@ -1,0 +1,48 @@
+/*
+ * Finds containers that a crash left, by their labels (spec backend-docker 1.10), at the start and every minute: what
+ * has expired, what belongs to a gateway of this machine that is gone, and what is this one's own but known to nobody.
+ * Touches nothing that does not carry the labels and the name of a gateway's container.
+ */
+#ifndef BACKENDS_DOCKER_REAPER_H
+#define BACKENDS_DOCKER_REAPER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <jansson.h>
+
+typedef struct docker docker_t;
+typedef struct reaper reaper_t;
+
+#define REAPER_NAME_PREFIX "plimsoll-"
+
+enum {
+    REAPER_PERIOD_MS = 60 * 1000,
+    REAPER_RETRY_MS = 2 * 1000,    /* when the Engine did not answer */
+    REAPER_EXPIRED_MARGIN_S = 300, /* clocks of several gateways on one Engine differ (spec 1.10) */
+    REAPER_LIST_MS = 10 * 1000,
+};
+
+/* Opens the liveness socket of docker->instance: while it accepts, this instance is alive. The reaper itself begins
+ * with reaper_begin. NULL with errno when the socket cannot be had. */
+reaper_t *reaper_create(docker_t *docker);
+/* Starts looking, at once; harmless when it has begun. */
+void reaper_begin(reaper_t *reaper);
+/* In a coroutine: waits for the round under way. */
+void reaper_destroy(reaper_t *reaper);
+
+/* "<boot id>.<inode of the network namespace>": where an instance's liveness socket can be believed. */
+void reaper_host_id(char *out, size_t size);
+
+/* Whether one entry of the container list is to be removed. `is_alive` is asked about other instances of this machine
+ * only, `is_owned` about containers of this one. */
+typedef struct {
+    const char *instance, *host;
+    int64_t now_s;
+    bool (*is_alive)(void *data, const char *instance);
+    bool (*is_owned)(void *data, const char *name);
+    void *data;
+} reaper_view_t;
+bool reaper_is_due(const json_t *entry, const reaper_view_t *view, const char **name, const char **id);
+
+#endif
