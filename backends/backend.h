@@ -90,12 +90,20 @@ typedef struct {
     void *data;
 } backend_host_t;
 
+/* What of root's a wall's process needs after root was dropped; nothing else is kept. */
+typedef struct {
+    int group;           /* the only supplementary group; -1 for none */
+    bool sees_processes; /* CAP_SYS_PTRACE alone, for links in /proc/PID of other users; ptrace itself stays fatal */
+} backend_privileges_t;
+
 typedef struct {
     const char *name;
     bool billed;
     /* Reads the configuration and takes what must be taken before root is dropped; starts nothing. `host` outlives the
      * wall. Never NULL: what is wrong is told by `check`. */
     void *(*setup)(const backend_host_t *host);
+    /* May be NULL: nothing. Asked once, as root, after `setup`; `keep` comes as nothing to keep. */
+    void (*privileges)(void *self, backend_privileges_t *keep);
     /* The configuration as a local check: NULL, or a text for the operator. Costs nothing and may be asked at any time.
      */
     const char *(*check)(void *self);

@@ -2,11 +2,13 @@
 
 #include <errno.h>
 #include <grp.h>
+#include <linux/capability.h>
 #include <sched.h>
 #include <seccomp.h>
 #include <stddef.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -104,12 +106,45 @@ static bool limit_core(void)
     return setrlimit(RLIMIT_CORE, &none) == 0;
 }
 
-static bool drop_root(int uid, int gid)
+/* capabilities(7), version 3: two words of 32 for each set. */
+typedef struct {
+    struct __user_cap_header_struct header;
+    struct __user_cap_data_struct words[_LINUX_CAPABILITY_U32S_3];
+} capabilities_t;
+
+static bool has_capability(int capability)
+{
+    capabilities_t has = {.header = {.version = _LINUX_CAPABILITY_VERSION_3}};
+    return syscall(SYS_capget, &has.header, has.words) == 0 &&
+           (has.words[CAP_TO_INDEX(capability)].permitted & CAP_TO_MASK(capability)) != 0;
+}
+
+/* Effective and permitted only: a program that is started gets none of it. */
+static bool take_only(int capability)
+{
+    capabilities_t want = {.header = {.version = _LINUX_CAPABILITY_VERSION_3}};
+    want.words[CAP_TO_INDEX(capability)].permitted = CAP_TO_MASK(capability);
+    want.words[CAP_TO_INDEX(capability)].effective = CAP_TO_MASK(capability);
+    return syscall(SYS_capset, &want.header, want.words) == 0 &&
+           prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) == 0 && prctl(PR_SET_KEEPCAPS, 0, 0, 0, 0) == 0;
+}
+
+static bool set_groups(int group)
+{
+    const gid_t only = (gid_t)group;
+    return group >= 0 ? setgroups(1, &only) == 0 : setgroups(0, NULL) == 0;
+}
+
+static bool drop_root(int uid, int gid, const backend_privileges_t *keep)
 {
     if (geteuid() != 0)
         return true;
-    return uid > 0 && gid > 0 && setgroups(0, NULL) == 0 && setresgid((gid_t)gid, (gid_t)gid, (gid_t)gid) == 0 &&
-           setresuid((uid_t)uid, (uid_t)uid, (uid_t)uid) == 0 && setuid(0) != 0;
+    bool keeps_capability = keep->sees_processes && has_capability(CAP_SYS_PTRACE);
+    if (keeps_capability && prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0) != 0)
+        return false;
+    return uid > 0 && gid > 0 && set_groups(keep->group) && setresgid((gid_t)gid, (gid_t)gid, (gid_t)gid) == 0 &&
+           setresuid((uid_t)uid, (uid_t)uid, (uid_t)uid) == 0 && (!keeps_capability || take_only(CAP_SYS_PTRACE)) &&
+           setuid(0) != 0;
 }
 
 static bool install_filter(void)
@@ -143,9 +178,15 @@ Exit:
 
 const char *backend_confine(int uid, int gid)
 {
+    return backend_confine_keeping(uid, gid, NULL);
+}
+
+const char *backend_confine_keeping(int uid, int gid, const backend_privileges_t *keep)
+{
+    static const backend_privileges_t nothing = {.group = -1};
     if (!limit_core())
         return "core dumps could not be turned off";
-    if (!drop_root(uid, gid))
+    if (!drop_root(uid, gid, keep != NULL ? keep : &nothing))
         return "root could not be given up";
     /* After the change of user, which sets it by itself and could set it back. */
     if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0)

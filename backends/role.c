@@ -140,12 +140,15 @@ static bool find_user(int *uid, int *gid)
     return true;
 }
 
-static const char *confine(void)
+static const char *confine(const role_t *role)
 {
+    backend_privileges_t keep = {.group = -1};
     int uid, gid;
     if (!find_user(&uid, &gid))
         return "PLIMSOLL_USER is not known on this machine";
-    return backend_confine(uid, gid);
+    if (role->ops->privileges != NULL)
+        role->ops->privileges(role->wall, &keep);
+    return backend_confine_keeping(uid, gid, &keep);
 }
 
 static bool watch_all(role_t *role)
@@ -207,7 +210,7 @@ int backend_role_main(const char *name, int listen_fd, int parent_fd)
     loop_timer_init(&role.drain_timer, on_drain_timer, &role);
     loop_timer_init(&role.listen_timer, role_on_listen_timer, &role);
     role.wall = role.ops->setup(&role.host);
-    if ((failed = confine()) != NULL) {
+    if ((failed = confine(&role)) != NULL) {
         log_event(LOG_ERROR, "backend not confined", log_str("backend", name), log_str("reason", failed));
         goto Exit;
     }
