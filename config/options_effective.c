@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "config/docker.h"
 #include "config/options_rules.h"
 #include "config/provider.h"
 
@@ -22,7 +23,7 @@ int64_t options_memory_fit(void)
 
     if (total == 0 || !any_runs_here())
         return INT64_MAX;
-    return total / option_int(OPT_SANDBOX_MEMORY_MB) - option_int(OPT_SANDBOX_SESSION_POOL);
+    return (total - docker_pools_mb()) / option_int(OPT_SANDBOX_MEMORY_MB) - option_int(OPT_SANDBOX_SESSION_POOL);
 }
 
 uint32_t options_max_concurrent(void)

@@ -1,12 +1,13 @@
 /* The hardened mode, by the numbers of spec section 4. Rule 1's proof is the gateway's to judge; here it fails what no
  * proof could mend. Rule 20, a boolean that does not parse, is already a problem of its row. The rules of backends that
- * are not built in (6 to 12, 19) come with them. */
+ * are not built in (6, 9 to 12, 19) come with them. */
 #include "config/options.h"
 
 #include <inttypes.h>
 #include <string.h>
 #include <strings.h>
 
+#include "config/docker.h"
 #include "config/options_rules.h"
 #include "config/provider.h"
 
@@ -30,9 +31,18 @@ static void check_listener(problems_t *problems, option_id_t id)
 static void check_walls(problems_t *problems, const provider_t *const *enabled, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        if (provider_tier_rank(enabled[i]->tier) < provider_tier_rank("kernel"))
+        if (provider_tier_rank(provider_tier(enabled[i])) < provider_tier_rank("kernel"))
             problems_add(problems, "hardened: the wall of the backend %s is only %s; it must be kernel or vm",
-                         enabled[i]->name, enabled[i]->tier);
+                         enabled[i]->name, provider_tier(enabled[i]));
+}
+
+/* Rules 7 and 8. */
+static void check_docker(problems_t *problems)
+{
+    if (!option_bool(OPT_SANDBOX_REQUIRE_PINNED_IMAGES))
+        problems_add(problems, "hardened: SANDBOX_REQUIRE_PINNED_IMAGES must be on");
+    if (strcmp(option_str(OPT_SANDBOX_DOCKER_SECCOMP), "unconfined") == 0)
+        problems_add(problems, "hardened: SANDBOX_DOCKER_SECCOMP must not be unconfined");
 }
 
 static bool is_above_zero(option_id_t id)
@@ -42,12 +52,14 @@ static bool is_above_zero(option_id_t id)
     return OPTIONS[id].type == OPTION_INT ? option_int(id) > 0 : is_cpu_count(option_str(id));
 }
 
-/* Rule 13's row for backends without one of their own. */
-static void check_envelope(problems_t *problems)
+/* Rule 13: the first three are asked for with every backend built in, the rest with docker. */
+static void check_envelope(problems_t *problems, const provider_t *const *enabled, size_t count)
 {
-    static const option_id_t needed[] = {OPT_SANDBOX_MEMORY_MB, OPT_SANDBOX_CPUS, OPT_SANDBOX_DISK_MB};
+    static const option_id_t needed[] = {OPT_SANDBOX_MEMORY_MB, OPT_SANDBOX_CPUS, OPT_SANDBOX_DISK_MB, OPT_SANDBOX_PIDS,
+                                         OPT_SANDBOX_TOTAL_MEMORY_MB};
+    enum { NEEDED_BY_ALL = 3, NEEDED_BY_DOCKER = sizeof(needed) / sizeof(needed[0]) };
 
-    for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++)
+    for (size_t i = 0; i < (docker_is_enabled(enabled, count) ? NEEDED_BY_DOCKER : NEEDED_BY_ALL); i++)
         if (!is_above_zero(needed[i]))
             problems_add(problems, "hardened: %s must be set above zero", OPTIONS[needed[i]].name);
 }
@@ -89,7 +101,9 @@ void options_hardened_rules(problems_t *problems)
         problems_add(problems, "hardened: PLIMSOLL_INSECURE must not be set, to whatever value");
     check_listener(problems, OPT_PLIMSOLL_ADDR);
     check_listener(problems, OPT_PLIMSOLL_METRICS_ADDR);
+    if (docker_is_enabled(enabled, count))
+        check_docker(problems);
     if (count > 0)
-        check_envelope(problems);
+        check_envelope(problems, enabled, count);
     check_shares(problems);
 }

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "config/docker.h"
 #include "config/network.h"
 #include "config/provider.h"
 #include "config/quote.h"
@@ -99,9 +100,9 @@ static void check_floor(problems_t *problems, const provider_t *const *enabled, 
         return;
     }
     for (size_t i = 0; i < count; i++)
-        if (provider_tier_rank(enabled[i]->tier) < rank)
+        if (provider_tier_rank(provider_tier(enabled[i])) < rank)
             problems_add(problems, "SANDBOX_MIN_ISOLATION is \"%s\", and the wall of the backend %s is at most %s",
-                         floor, enabled[i]->name, enabled[i]->tier);
+                         floor, enabled[i]->name, provider_tier(enabled[i]));
 }
 
 bool is_cpu_count(const char *text)
@@ -142,9 +143,13 @@ static void check_resources(problems_t *problems, const provider_t *const *enabl
         check_enforced(problems, OPT_SANDBOX_CPUS, enabled[i], enabled[i]->enforces_cpus);
         check_enforced(problems, OPT_SANDBOX_PIDS, enabled[i], enabled[i]->enforces_pids);
         check_enforced(problems, OPT_SANDBOX_DISK_MB, enabled[i], enabled[i]->enforces_disk);
-        if (option_int(OPT_SANDBOX_MEMORY_MB) < enabled[i]->memory_min_mb)
+        if (option_int(OPT_SANDBOX_MEMORY_MB) < provider_memory_min_mb(enabled[i]))
             problems_add(problems, "SANDBOX_MEMORY_MB is %" PRId64 ", and the backend %s needs at least %u",
-                         option_int(OPT_SANDBOX_MEMORY_MB), enabled[i]->name, enabled[i]->memory_min_mb);
+                         option_int(OPT_SANDBOX_MEMORY_MB), enabled[i]->name, provider_memory_min_mb(enabled[i]));
+        if (option_is_set(OPT_SANDBOX_PIDS) && enabled[i]->enforces_pids &&
+            option_int(OPT_SANDBOX_PIDS) < provider_pids_min(enabled[i]))
+            problems_add(problems, "SANDBOX_PIDS is %" PRId64 ", and the backend %s needs at least %u",
+                         option_int(OPT_SANDBOX_PIDS), enabled[i]->name, provider_pids_min(enabled[i]));
     }
 }
 
@@ -182,9 +187,12 @@ static void check_limits(problems_t *problems, const provider_t *const *enabled,
     if (options_memory_fit() < 1)
         problems_add(problems,
                      "SANDBOX_TOTAL_MEMORY_MB is %" PRId64 ", in which not one run of %" PRId64
-                     " MiB (SANDBOX_MEMORY_MB) fits beside %" PRId64 " pooled sessions",
+                     " MiB (SANDBOX_MEMORY_MB) fits beside %" PRId64 " pooled sessions%s",
                      option_int(OPT_SANDBOX_TOTAL_MEMORY_MB), option_int(OPT_SANDBOX_MEMORY_MB),
-                     option_int(OPT_SANDBOX_SESSION_POOL));
+                     option_int(OPT_SANDBOX_SESSION_POOL),
+                     docker_pools_mb() > 0 ? " and the sandboxes that SANDBOX_DOCKER_POOL and "
+                                             "SANDBOX_DOCKER_PROJECT_POOL keep started"
+                                           : "");
 }
 
 /* Values are checked even when sessions are off (spec section 8.3), so turning them on later brings no surprise. */
@@ -327,6 +335,7 @@ void options_rules(problems_t *problems)
     check_tls(problems);
     check_floor(problems, enabled, count);
     check_resources(problems, enabled, count);
+    docker_rules(problems, enabled, count);
     check_limits(problems, enabled, count);
     check_sessions(problems, enabled, count);
     check_not_served(problems, enabled, count);

@@ -14,7 +14,8 @@ enum {
 
 void options_rules(problems_t *problems);
 
-/* What fits into SANDBOX_TOTAL_MEMORY_MB (spec section 3.2): total / memory of a run - pool. INT64_MAX when there is no
+/* What fits into SANDBOX_TOTAL_MEMORY_MB (spec section 3.2): (total - sandboxes kept started) / memory of a
+ * run - pooled sessions. INT64_MAX when there is no
  * total or no enabled backend runs on this machine; may be below 1. */
 int64_t options_memory_fit(void);
 /* A number of processors: digits with at most one point, above 0 and at most 1024. */

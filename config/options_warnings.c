@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 
+#include "config/docker.h"
 #include "config/provider.h"
 
 static bool is_public(option_id_t id)
@@ -34,4 +35,9 @@ void options_warnings(problems_t *warnings)
         if (enabled[i]->memory_max_mb > 0 && option_int(OPT_SANDBOX_MEMORY_MB) > enabled[i]->memory_max_mb)
             problems_add(warnings, "SANDBOX_MEMORY_MB is %" PRId64 ", of which the backend %s can use %u",
                          option_int(OPT_SANDBOX_MEMORY_MB), enabled[i]->name, enabled[i]->memory_max_mb);
+    if (docker_is_enabled(enabled, count) && docker_disk_mb() > option_int(OPT_SANDBOX_MEMORY_MB))
+        problems_add(warnings,
+                     "what a run writes counts as its memory: of the %u MiB of SANDBOX_DISK_MB it can use less than "
+                     "SANDBOX_MEMORY_MB, which is %" PRId64,
+                     docker_disk_mb(), option_int(OPT_SANDBOX_MEMORY_MB));
 }

@@ -13,6 +13,26 @@ const provider_t PROVIDERS[] = {
         .memory_min_mb = 4,    /* the engine's own need */
         .memory_max_mb = 4095, /* 65,535 pages of 64 KiB: one page short of what 32 bits address */
     },
+    {
+        .name = "docker",
+        .tier = "container",
+        .docker = true,
+        .on_host = true,
+        .enforces_cpus = true,
+        .enforces_pids = true,
+        .enforces_disk = true,
+        .memory_min_mb = DOCKER_MEMORY_MIN_MB,
+    },
+    {
+        .name = "gvisor",
+        .tier = "kernel",
+        .docker = true,
+        .on_host = true,
+        .enforces_cpus = true,
+        .enforces_pids = true,
+        .enforces_disk = true,
+        .memory_min_mb = GVISOR_MEMORY_MIN_MB,
+    },
 #ifdef PLIMSOLL_STANDIN
     {.name = "standin", .tier = "vm", .unlisted = true},
     {.name = "standin2", .tier = "vm", .unlisted = true},
@@ -37,6 +57,35 @@ const provider_t *provider_find(const char *name)
         if (strcmp(PROVIDERS[i].name, name) == 0)
             return &PROVIDERS[i];
     return NULL;
+}
+
+/* Names under which gVisor is registered with an Engine: runsc, and runsc-kvm and the like beside it. */
+static bool is_gvisor_runtime(const char *runtime)
+{
+    return strcmp(runtime, "runsc") == 0 || strncmp(runtime, "runsc-", 6) == 0;
+}
+
+bool provider_is_gvisor(const provider_t *provider)
+{
+    return strcmp(provider->name, "gvisor") == 0 ||
+           (strcmp(provider->name, "docker") == 0 && is_gvisor_runtime(option_str(OPT_SANDBOX_DOCKER_RUNTIME)));
+}
+
+const char *provider_tier(const provider_t *provider)
+{
+    return provider_is_gvisor(provider) ? "kernel" : provider->tier;
+}
+
+unsigned provider_memory_min_mb(const provider_t *provider)
+{
+    return provider_is_gvisor(provider) ? GVISOR_MEMORY_MIN_MB : provider->memory_min_mb;
+}
+
+unsigned provider_pids_min(const provider_t *provider)
+{
+    if (!provider->docker)
+        return 0;
+    return provider_is_gvisor(provider) ? GVISOR_PIDS_MIN : DOCKER_PIDS_MIN;
 }
 
 static bool is_among(const provider_t *provider, const provider_t *const *list, size_t count)

@@ -11,19 +11,34 @@ int provider_tier_rank(const char *tier);
 
 typedef struct {
     const char *name;
-    const char *tier; /* the strongest wall it can prove */
+    const char *tier; /* the strongest wall it can prove; ask provider_tier, as a setting can raise it */
     bool on_host;     /* its runs use this machine's memory */
     bool billed;
     bool sessions;
     bool guard; /* needs the guard listener */
     bool enforces_cpus, enforces_pids, enforces_disk;
     bool unlisted;          /* a stand-in of the test and bench builds: works by name, is offered to nobody */
-    unsigned memory_min_mb; /* less does not start it */
+    bool docker;            /* a wall of this machine's Docker Engine: the settings of that group are its */
+    unsigned memory_min_mb; /* less does not start it; ask provider_memory_min_mb */
     unsigned memory_max_mb; /* more is lowered to this; 0 = no limit of its own */
 } provider_t;
 
 extern const provider_t PROVIDERS[];
 extern const size_t PROVIDER_COUNT;
+
+/* What the settings make of a row: the backend docker with a runtime of gVisor's is that wall, with that wall's needs.
+ */
+const char *provider_tier(const provider_t *provider);
+bool provider_is_gvisor(const provider_t *provider);
+unsigned provider_memory_min_mb(const provider_t *provider);
+unsigned provider_pids_min(const provider_t *provider); /* 0 = any */
+
+enum {
+    DOCKER_MEMORY_MIN_MB = 16,
+    GVISOR_MEMORY_MIN_MB = 128, /* its own need counts too (spec backend-docker 8, row 7) */
+    DOCKER_PIDS_MIN = 16,       /* the 8 of a started interpreter and its parent (4.4), twice */
+    GVISOR_PIDS_MIN = 256,      /* its own threads count, and at 128 the sandbox ends without a word (8, row 8) */
+};
 
 enum { PROVIDERS_MAX = 16 }; /* at least PROVIDER_COUNT */
 

@@ -74,7 +74,7 @@ static void forget_announce(link_t *link)
 static tier_t capped_tier(const char *name, tier_t tier)
 {
     const provider_t *provider = provider_find(name);
-    tier_t most = provider != NULL ? tier_parse(provider->tier) : TIER_UNKNOWN;
+    tier_t most = provider != NULL ? tier_parse(provider_tier(provider)) : TIER_UNKNOWN;
     if (tier <= most)
         return tier;
     log_event(LOG_ERROR, "backend claims more than it can prove", log_str("backend", name),

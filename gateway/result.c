@@ -42,7 +42,7 @@ static const char *judge(const run_t *run, const Plimsoll__V1__RunResponse *r)
     if (!names_a_tier(r->isolation))
         return "the backend's answer states a tier there is not";
     const provider_t *provider = provider_find(r->sandbox);
-    if (provider == NULL || tier_parse(r->isolation) > tier_parse(provider->tier))
+    if (provider == NULL || tier_parse(r->isolation) > tier_parse(provider_tier(provider)))
         return "the backend's answer states a tier above what this wall can prove";
     if (!tier_meets(tier_parse(r->isolation), run->terms.floor))
         return "the backend's answer states a tier below the request's floor";

@@ -162,6 +162,7 @@ static void every_setting_is_read(void **state)
         OPT_SANDBOX_SESSION_LIFETIME,
         OPT_SANDBOX_SESSION_IDLE,
         OPT_SANDBOX_SESSION_DISK_MB,
+        OPT_SANDBOX_DOCKER_SOCKET,
     };
     static const char *const folders[] = {"core", "records", "broker", "backends", "gateway", "cli", "loadtest"};
     bool read[OPTION_COUNT] = {false};
