@@ -1,0 +1,7 @@
+# The guest images: built from Debian packages and imported into the Engine at SANDBOX_DOCKER_SOCKET. docs/guest-images.md.
+# IMAGES="snippet project" builds only these.
+.PHONY: images
+images: setup ## build the guest images that are stale, into the Engine at SANDBOX_DOCKER_SOCKET
+	@packages/install packages/images.txt
+	$(if $(wildcard backends/guest/runner/build.mk),@$(SUB) build/guest/runner)
+	@backends/guest/images/build $(IMAGES)
