@@ -25,5 +25,8 @@ int software_rule_allows(const Plimsoll__V1__SoftwareRule *rule, const char *ide
 /* Everything a client can check of a single run's answer (spec section 8.2, for the record version the request's
  * protocol demands). NULL when it holds, else what does not. */
 const char *record_check(const Plimsoll__V1__RunRequest *request, const Plimsoll__V1__RunResponse *response);
+/* The same for a session's answered call, whose request stands there without its session id (attest section 5): all but
+ * the chain fields, which only the other calls can check. */
+const char *record_check_in_session(const Plimsoll__V1__RunRequest *request, const Plimsoll__V1__RunResponse *response);
 
 #endif

@@ -102,7 +102,13 @@ static bool has_evidence_of(const Plimsoll__V1__RunRecord *r, const Plimsoll__V1
     return r->version < 4 || is_same(r->instance, response->instance);
 }
 
-const char *record_check(const Plimsoll__V1__RunRequest *request, const Plimsoll__V1__RunResponse *response)
+static bool has_session_fields(const Plimsoll__V1__RunRecord *r)
+{
+    return !is_empty(r->session) || r->sequence != 0 || !is_empty(r->previous_sha256);
+}
+
+static const char *check(const Plimsoll__V1__RunRequest *request, const Plimsoll__V1__RunResponse *response,
+                         bool is_session_call)
 {
     const Plimsoll__V1__RunRecord *r = response->record;
     char digest[SHA256_HEX + 1], rule_id[SOFTWARE_RULE_ID_MAX];
@@ -129,11 +135,21 @@ const char *record_check(const Plimsoll__V1__RunRequest *request, const Plimsoll
         return "the record's software rule is not the request's, or its software is not in it";
     if (digest_record(r, digest) != NULL || !is_same(r->record_sha256, digest))
         return "the record's own digest is not that of its fields";
-    if (!is_empty(r->session) || r->sequence != 0 || !is_empty(r->previous_sha256))
+    if (!is_session_call && has_session_fields(r))
         return "a single run's record carries session fields";
     if (!is_result_of(request, response))
         return "the result is not of the request's kind";
     if (!tier_parse_floor(request->minimum_isolation, &floor) || !tier_meets(tier_parse(response->isolation), floor))
         return "the tier is below the request's floor";
     return NULL;
+}
+
+const char *record_check(const Plimsoll__V1__RunRequest *request, const Plimsoll__V1__RunResponse *response)
+{
+    return check(request, response, false);
+}
+
+const char *record_check_in_session(const Plimsoll__V1__RunRequest *request, const Plimsoll__V1__RunResponse *response)
+{
+    return check(request, response, true);
 }
