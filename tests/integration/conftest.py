@@ -7,13 +7,18 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
+import engine as e  # noqa: E402
 import gateway as g  # noqa: E402
-
-_running = []
-
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "faults: needs a build with fault points")
+    if not hasattr(config, "workerinput"):
+        # the workers' parent, or the only process: what the workers share ends with it
+        config.engine_home = e.session_begin()
+
+
+def pytest_unconfigure(config):
+    e.session_end(getattr(config, "engine_home", None))
 
 
 def pytest_collection_modifyitems(items):
@@ -29,28 +34,17 @@ def pytest_runtest_makereport(item, call):
     outcome = yield
     report = outcome.get_result()
     if report.when == "call" and report.failed:
-        used = {v for v in getattr(item, "funcargs", {}).values() if isinstance(v, g.Gateway)}
-        for gw in _running:
+        arguments = getattr(item, "funcargs", {}).values()
+        used = {getattr(v, "gw", v) for v in arguments if isinstance(getattr(v, "gw", v), g.Gateway)}
+        for gw in g.running:
             if gw in used or not gw.is_shared:
                 lines = [line[:400] for line in gw.log().splitlines()[-30:]]
                 report.sections.append((f"log of {gw.home.name}", "\n".join(lines)))
 
 
-@contextlib.contextmanager
-def _served(gw):
-    _running.append(gw)
-    try:
-        yield gw
-        gw.stop()
-    finally:
-        gw.kill_rest()
-        _running.remove(gw)
-        gw.remove()
-
-
 def _shared(gw):
     gw.is_shared = True
-    return _served(gw)
+    return g.served(gw)
 
 
 @pytest.fixture(scope="session")
@@ -80,7 +74,7 @@ def gateway():
     with contextlib.ExitStack() as stack:
         def make(start=True, auth=True, state=None, **settings):
             gw = g.Gateway(settings, auth=auth, state=state)
-            stack.enter_context(_served(gw))
+            stack.enter_context(g.served(gw))
             return gw.start() if start else gw
         yield make
 

@@ -731,6 +731,22 @@ def _is_json(line):
         return False
 
 
+running = []  # whose logs are shown with a failure
+
+
+@contextlib.contextmanager
+def served(gw):
+    """Ends the gateway, which must end cleanly, and removes what it left in the file system."""
+    running.append(gw)
+    try:
+        yield gw
+        gw.stop()
+    finally:
+        gw.kill_rest()
+        running.remove(gw)
+        gw.remove()
+
+
 def token_hash(token):
     return hashlib.sha256(token.encode()).hexdigest()
 

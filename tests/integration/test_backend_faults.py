@@ -15,6 +15,7 @@ import time
 import pytest
 
 import gateway as g
+from stalls import Stalls
 
 LEASE_MARGIN_S = 15     # a claim outlives the run's own timeout by this (records/store.h)
 WATCHDOG_S = 2          # the front lets a backend be late by this, then cancels (gateway/run.c)
@@ -540,26 +541,6 @@ def burst(gw, requests):
     for connection in connections:
         connection.close()
     return [(took[i], answer) for i, answer in enumerate(answers)]
-
-
-class Stalls:
-    """How late this machine let a waiting process run, at worst: what a bound in milliseconds cannot be held against the gateway."""
-
-    def __enter__(self):
-        self.worst, self.over = 0.0, threading.Event()
-        self.thread = threading.Thread(target=self._look, daemon=True)
-        self.thread.start()
-        return self
-
-    def _look(self):
-        while not self.over.is_set():
-            began = time.monotonic()
-            time.sleep(0.002)
-            self.worst = max(self.worst, time.monotonic() - began - 0.002)
-
-    def __exit__(self, *_):
-        self.over.set()
-        self.thread.join()
 
 
 def test_a_frozen_store_refuses_at_once_and_nothing_runs_later(own):

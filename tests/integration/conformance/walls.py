@@ -1,0 +1,294 @@
+"""The backends that must behave alike, each described: what it is, what it runs, how a program of its language does a thing, and how to see
+what a run left. A backend to come is one more Wall in WALLS; what it does not support it says here, and is tested for refusing it."""
+import base64
+import contextlib
+import os
+import signal
+import threading
+
+import engine as e
+import gateway as g
+from fake_engine import FakeEngine, hang
+
+
+# -- how a program does a thing --
+
+
+class QuickJs:
+    """The embedded engine's JavaScript: console.log and nothing else, in text and in whole lines."""
+    has_raw_bytes = False       # whether it can print what is no UTF-8
+    has_exit_codes = False      # whether it ends with a code of its choice
+    has_signals = False         # whether it can ask for a signal to be ignored
+    has_bare_output = False     # whether it can print without a newline
+
+    def out(self, data):
+        assert data.endswith(b"\n")
+        return f"console.log({_text(data[:-1])})"
+
+    def err(self, data):
+        return f"throw {_text(data)}"
+
+    def fill(self, count):
+        """Exactly `count` bytes on stdout."""
+        return f"console.log('y'.repeat({count - 1}))"
+
+    def flood(self):
+        return "for (;;) console.log('y'.repeat(10000))"
+
+    def wait(self, ms):
+        return f"{{const t = Date.now(); while (Date.now() - t < {ms});}}"
+
+    forever = "for (;;);"
+    stubborn = "for (;;) { try { for (;;); } catch (e) {} finally { continue; } }"
+    random = "console.log(Math.random())"
+    uncaught = "throw new Error('no')"
+
+
+class Node:
+    has_raw_bytes = has_exit_codes = has_signals = has_bare_output = True
+
+    def out(self, data):
+        return f"process.stdout.write(Buffer.from('{base64.b64encode(data).decode()}', 'base64'));"
+
+    def err(self, data):
+        return f"process.stderr.write(Buffer.from('{base64.b64encode(data).decode()}', 'base64'));"
+
+    def fill(self, count, stream="stdout"):
+        return f"process.{stream}.write(Buffer.alloc({count}, 'y'));"
+
+    def flood(self, stream="stdout"):
+        return f"const b = Buffer.alloc(65536, 'y'); for (;;) require('fs').writeSync({2 if stream == 'stderr' else 1}, b);"
+
+    def wait(self, ms):
+        return f"Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, {ms});"
+
+    def exit(self, code):
+        return f"process.exit({code})"
+
+    forever = "for (;;);"
+    stubborn = "for (const s of ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGQUIT']) process.on(s, () => {}); setInterval(() => {}, 1000);"
+    random = "console.log(Math.random())"
+    uncaught = "throw new Error('no')"
+
+
+def _text(data):
+    return g.json.dumps(data.decode()).replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+# -- the walls --
+
+
+class Wall:
+    name = tier = None
+    language = None
+    kinds = ("javascript",)
+    environment = ""            # how the environment's identity begins
+    stream_max = 64 * 1024      # bytes kept of each of a snippet's streams
+    timeout_max_ms, timeout_default_ms = 30000, 5000
+    settings = {}               # for a gateway with this wall alone
+    impossible = {}             # settings it cannot enforce, and must refuse to start with
+    gone_s = 1.5                # from the end of a run to the end of its sandbox
+    recovery_s = 30             # from the death of its role to service
+    # what a run gets whose sandbox or role acts up in a step, as (the run's verdict, its reason): of every wall
+    failed_steps = {"create": ("refused", "capacity"), "stage": ("refused", "capacity"), "execute": ("unknown", None),
+                    "collect": ("unknown", None)}
+
+    def __repr__(self):
+        return self.name
+
+    def can_be_had(self):
+        return True
+
+    def require(self):
+        """Skips, or fails, without what it needs."""
+
+    @contextlib.contextmanager
+    def gateway(self, settings=None, spoilable=False):
+        """A gateway with this wall alone, stopped and looked over at the end."""
+        with g.served(g.Gateway({"SANDBOX_PROVIDER": self.name, **self.settings, **(settings or {})})) as gw:
+            yield gw.start()
+
+    def sandboxes(self, gw):
+        """What stands for this wall's sandboxes of the gateway now: those that run somebody's code and those kept ready."""
+        raise NotImplementedError
+
+    def expect_nothing_left(self):
+        """Of any gateway that is gone."""
+
+    @contextlib.contextmanager
+    def unprovable(self, gw):
+        """The proof cannot be tried: evidence grows old."""
+        raise NotImplementedError
+        yield
+
+
+class Wasm(Wall):
+    name, tier, language = "wasm", "process", QuickJs()
+    environment = "quickjs-wasm:sha256:"
+    impossible = {"SANDBOX_CPUS": "1", "SANDBOX_PIDS": "64", "SANDBOX_DISK_MB": "64"}
+
+    def sandboxes(self, gw):
+        found = g.descendants(gw.process.pid)
+        return {(p, start) for p, start in found.items() if "plimsoll-wasm" in g.name_of(p)}
+
+    @contextlib.contextmanager
+    def unprovable(self, gw):
+        # a stopped template forks no worker
+        template = min(p for p in g.descendants(gw.process.pid) if "plimsoll-wasm" in g.name_of(p))
+        os.kill(template, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(template, signal.SIGCONT)
+
+
+class Docker(Wall):
+    name, tier, language = "docker", "container", Node()
+    kinds = ("javascript", "project")
+    environment = "docker-image:sha256:"
+    runtime = "runc"
+    project_timeout_max_ms, project_timeout_default_ms = 120000, 30000
+    step_stream_max, steps_max, artifacts_max = 1024 * 1024, 3 * 1024 * 1024, 8 * 1024 * 1024
+    languages = ("javascript", "python")
+
+    @property
+    def settings(self):
+        return {"SANDBOX_DOCKER_SOCKET": e.shared().path, "SANDBOX_DOCKER_POOL": "1", "SANDBOX_DOCKER_PROJECT_POOL": "0"}
+
+    def can_be_had(self):
+        return e.missing() is None
+
+    def require(self):
+        e.require()
+
+    @contextlib.contextmanager
+    def gateway(self, settings=None, spoilable=False):
+        if not spoilable:
+            with super().gateway(settings) as gw:
+                yield gw
+            return
+        with FakeEngine(e.shared()) as fake, super().gateway({"SANDBOX_DOCKER_SOCKET": fake.path, **(settings or {})}) as gw:
+            gw.fake = fake
+            yield gw
+
+    def sandboxes(self, gw):
+        # the smoke test's come and go by themselves
+        return {c["Id"] for c in e.containers_of(e.shared(), gw)
+                if c["Labels"].get("sbx.role") != "smoke" and e.shared().inspect(c["Id"])["HostConfig"]["Runtime"] == self.runtime}
+
+    def expect_nothing_left(self):
+        e.expect_nothing_left(e.shared())
+
+    @contextlib.contextmanager
+    def unprovable(self, gw):
+        over = threading.Event()
+        with gw.fake.rule("GET", r"/(info|_ping|version|images/)", hang(over)):
+            try:
+                yield
+            finally:
+                over.set()
+
+
+class Gvisor(Docker):
+    name, tier, runtime = "gvisor", "kernel", "runsc"
+
+
+WALLS = [Wasm(), Docker(), Gvisor()]
+
+
+def pinned(wall, path=g.RUN):
+    return f"/backends/{wall.name}{path}"
+
+
+class At:
+    """One wall of a gateway that may have several: its runs are pinned to it."""
+
+    def __init__(self, gw, wall):
+        self.gw, self.wall, self.language = gw, wall, wall.language
+
+    def run(self, code, request_id=None, **more):
+        return self.gw.run(code, request_id, path=pinned(self.wall), **more)
+
+    def ok(self, code, request_id=None, **more):
+        """Answered, by this wall, with a record that holds."""
+        answer = self.gw.ok(code, request_id, path=pinned(self.wall), **more)
+        assert (answer.json()["sandbox"], answer.json()["isolation"]) == (self.wall.name, self.wall.tier)
+        return answer
+
+    def start(self, code, request_id=None, **more):
+        """Sends a run and does not wait for its answer."""
+        connection = self.gw.connect()
+        body = g.json.dumps(g.javascript(code, **more)).encode()
+        return connection.send(g.request(pinned(self.wall), body, self.gw.headers(request_id)))
+
+    def post(self, body, request_id=None, **more):
+        return self.gw.post(pinned(self.wall), body, request_id, **more)
+
+    def project(self, steps, files=(), artifacts=(), request_id=None, **more):
+        """A project that must be answered, with its record checked; its result."""
+        sent = {"protocol": 4, "project": project(steps, files, artifacts), **more}
+        answer = self.post(sent, request_id)
+        assert answer.status == 200, answer
+        g.check_record(sent, answer)
+        got = answer.json()
+        assert (got["sandbox"], got["isolation"]) == (self.wall.name, self.wall.tier)
+        return Project(got["project"], answer)
+
+    def describe(self):
+        answer = self.gw.describe(path=pinned(self.wall, g.DESCRIBE))
+        assert answer.status == 200, answer
+        return answer.json()
+
+    def sandboxes(self):
+        return self.wall.sandboxes(self.gw)
+
+    def expect_gone(self, during, seconds=None):
+        """Of the sandboxes seen during a run, its own is no longer there."""
+        g.wait_for(lambda: len(during & self.sandboxes()) < len(during), "the run's sandbox to be gone", seconds or self.wall.gone_s)
+
+
+def project(steps, files=(), artifacts=()):
+    files = files.items() if isinstance(files, dict) else files
+    out = {"steps": list(steps)}
+    if files:
+        out["files"] = [{"path": path, "content": content} for path, content in files]
+    if artifacts:
+        out["artifacts"] = list(artifacts)
+    return out
+
+
+class Step:
+    def __init__(self, got):
+        self.command = got.get("command", "")
+        self.out, self.err = (base64.b64decode(got.get(name, ""), validate=True) for name in ("stdout", "stderr"))
+        self.code, self.timed_out = got.get("exitCode", 0), got.get("timedOut", False)
+        self.cut = (got.get("stdoutTruncated", False), got.get("stderrTruncated", False))
+
+    def __repr__(self):
+        return f"<{self.command[:80]!r}: {self.code}{' timed out' if self.timed_out else ''} {self.out[:300]!r} {self.err[:300]!r}>"
+
+
+class Project:
+    def __init__(self, got, answer):
+        self.answer = answer
+        self.steps = [Step(s) for s in got.get("steps", [])]
+        self.outcome = got.get("outcome", "").removeprefix("PROJECT_OUTCOME_").lower()
+        self.detail = got.get("outcomeDetail", "")
+        self.artifacts = [(a["path"], base64.b64decode(a.get("content", ""), validate=True)) for a in got.get("artifacts", [])]
+        self.artifacts_cut = got.get("artifactsTruncated", False)
+
+    @property
+    def codes(self):
+        return [s.code for s in self.steps]
+
+    def __repr__(self):
+        return f"<{self.outcome} {self.detail!r} {self.steps} {[(p, len(c)) for p, c in self.artifacts]} {self.artifacts_cut}>"
+
+
+def settings_of(several):
+    """Of a gateway with several walls."""
+    out = {"SANDBOX_PROVIDER": ",".join(w.name for w in several), "SANDBOX_MAX_CONCURRENT": "8"}
+    for wall in several:
+        out.update(wall.settings)
+    return out
