@@ -262,7 +262,7 @@ bool json_read_slice(json_reader_t *r, json_slice_t *out)
     return true;
 }
 
-char *json_read_text(json_reader_t *r)
+char *json_read_any_text(json_reader_t *r, size_t *len)
 {
     if (json_peek(r) != '"') {
         json_fail_here(r, "expected a string");
@@ -273,26 +273,31 @@ char *json_read_text(json_reader_t *r)
     bool escaped;
     if (!string_measure(r, &end, &escaped))
         return NULL;
-    size_t len = (size_t)(end - begin);
-    if (!json_charge(r, len + 1))
+    *len = (size_t)(end - begin);
+    if (!json_charge(r, *len + 1))
         return NULL;
-    char *text = mem_realloc(NULL, len + 1);
+    char *text = mem_realloc(NULL, *len + 1);
     if (!escaped) {
-        memcpy(text, begin, len);
-    } else {
-        if (!unescape(r, begin, end, text, &len))
-            goto Fail;
-        /* What comes after it would be lost in a C string, and with it from what runs and what is digested. */
-        if (memchr(text, '\0', len) != NULL) {
-            json_fail(r, "a string with a NUL character");
-            goto Fail;
-        }
+        memcpy(text, begin, *len);
+    } else if (!unescape(r, begin, end, text, len)) {
+        free(text);
+        return NULL;
     }
-    text[len] = '\0';
+    text[*len] = '\0';
     return text;
-Fail:
-    free(text);
-    return NULL;
+}
+
+char *json_read_text(json_reader_t *r)
+{
+    size_t len;
+    char *text = json_read_any_text(r, &len);
+    /* What comes after it would be lost in a C string, and with it from what runs and what is digested. */
+    if (text != NULL && memchr(text, '\0', len) != NULL) {
+        json_fail(r, "a string with a NUL character");
+        free(text);
+        return NULL;
+    }
+    return text;
 }
 
 /* ---- nesting, and values nobody asked for ---- */

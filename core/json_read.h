@@ -56,6 +56,8 @@ void json_leave(json_reader_t *r);
 bool json_read_slice(json_reader_t *r, json_slice_t *out);
 /* A string that is kept: malloc'ed with its NUL, charged; without another NUL in it. */
 char *json_read_text(json_reader_t *r);
+/* The same with whatever NULs are in it; `len` does not count the one at the end. */
+char *json_read_any_text(json_reader_t *r, size_t *len);
 /* Past a value of any kind. */
 bool json_skip_value(json_reader_t *r);
 

@@ -18,6 +18,7 @@
 #include "core/json_read.h"
 #include "core/mem.h"
 #include "core/proto_layout.h"
+#include "core/proto_text.h"
 
 enum {
     FIELDS_MAX = 64,    /* fields of one message: a bit each in the set of those seen */
@@ -157,6 +158,16 @@ static bool read_bytes(json_reader_t *r, ProtobufCBinaryData *out)
     }
     free(s.owned);
     return ok;
+}
+
+/* A text kept as bytes. */
+static bool read_text_bytes(json_reader_t *r, ProtobufCBinaryData *out)
+{
+    size_t len;
+    char *text = json_read_any_text(r, &len);
+    if (text != NULL)
+        *out = (ProtobufCBinaryData){.len = len, .data = (uint8_t *)text};
+    return text != NULL;
 }
 
 static bool read_bool(json_reader_t *r, protobuf_c_boolean *out)
@@ -324,6 +335,8 @@ static bool read_singular(json_reader_t *r, const ProtobufCFieldDescriptor *fiel
                field->type != PROTOBUF_C_TYPE_MESSAGE) {
         *(protobuf_c_boolean *)(message + field->quantifier_offset) = 1;
     }
+    if (proto_is_text(((ProtobufCMessage *)message)->descriptor, field))
+        return read_text_bytes(r, (ProtobufCBinaryData *)(message + field->offset));
     return is_empty_text(r, field) || read_value(r, field, message + field->offset);
 }
 

@@ -3,9 +3,9 @@
  * spec section 1.10: lowerCamelCase and snake_case names, 64-bit integers as strings or numbers, 32-bit as numbers or
  * strings, base64 standard or URL-safe, padded or not, enums by name or number, "NaN"/"Infinity"/"-Infinity", negative
  * zero kept (-0 and -0.0), null = absent, unknown members ignored. Duplicate members, two members of one oneof, both
- * spellings of one field, invalid UTF-8, lone surrogates, a NUL in a text field (it would be lost in a C string),
- * nesting past PROTOJSON_DEPTH_MAX, trailing bytes and an empty body are malformed. Members with unknown names are
- * checked for their syntax only.
+ * spellings of one field, invalid UTF-8, lone surrogates, a NUL in a text field (it would be lost in a C string; the
+ * texts of core/proto_text.h may hold it), nesting past PROTOJSON_DEPTH_MAX, trailing bytes and an empty body are
+ * malformed. Members with unknown names are checked for their syntax only.
  */
 #ifndef CORE_PROTOJSON_H
 #define CORE_PROTOJSON_H

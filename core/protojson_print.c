@@ -9,6 +9,7 @@
 #include "core/json_number.h"
 #include "core/mem.h"
 #include "core/proto_layout.h"
+#include "core/proto_text.h"
 
 /* ---- strings ---- */
 
@@ -186,6 +187,12 @@ static bool print_value(buffer_t *out, const ProtobufCFieldDescriptor *field, co
     mem_fatal("a protobuf type without a JSON form");
 }
 
+/* A text kept as bytes. */
+static bool print_text_bytes(buffer_t *out, const ProtobufCBinaryData *text)
+{
+    return protojson_print_string(out, text->len != 0 ? (const char *)text->data : "", text->len);
+}
+
 static bool print_list(buffer_t *out, const ProtobufCFieldDescriptor *field, const uint8_t *message)
 {
     size_t count = *(const size_t *)(message + field->quantifier_offset), size = proto_value_size(field->type);
@@ -270,8 +277,11 @@ static bool print_message(buffer_t *out, const ProtobufCMessage *message)
         if ((!first && !buffer_append(out, ",", 1)) || !print_name(out, field->name))
             return false;
         first = false;
-        if (!(field->label == PROTOBUF_C_LABEL_REPEATED ? print_list(out, field, base)
-                                                        : print_value(out, field, base + field->offset)))
+        bool printed = field->label == PROTOBUF_C_LABEL_REPEATED ? print_list(out, field, base)
+                       : proto_is_text(descriptor, field)
+                           ? print_text_bytes(out, (const ProtobufCBinaryData *)(base + field->offset))
+                           : print_value(out, field, base + field->offset);
+        if (!printed)
             return false;
     }
     return buffer_append(out, "}", 1);

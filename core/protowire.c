@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/proto_layout.h"
+#include "core/proto_text.h"
 #include "core/protojson.h"
 
 enum {
@@ -18,6 +19,7 @@ enum {
 typedef struct step {
     const struct step *up;
     const ProtobufCFieldDescriptor *field;
+    bool is_text; /* bytes that must be UTF-8 */
 } step_t;
 
 typedef struct {
@@ -139,6 +141,8 @@ static bool scan_known(scan_t *s, const step_t *at, unsigned wire_type, const ui
             return fail(s, at, "invalid UTF-8 in a string");
         return charge(s, at, len + 1 + PROTO_ALLOCATION_COST);
     case PROTOBUF_C_TYPE_BYTES:
+        if (at->is_text && !utf8_is_valid(p, len))
+            return fail(s, at, "invalid UTF-8 in a string");
         return charge(s, at, len + PROTO_ALLOCATION_COST);
     case PROTOBUF_C_TYPE_MESSAGE:
         return scan_message(s, at, field->descriptor, p, p + len, depth + 1);
@@ -192,6 +196,7 @@ static bool scan_message(scan_t *s, const step_t *at, const ProtobufCMessageDesc
         if (!take_varint(&p, end, &tag) || tag >> 3 == 0 || tag >> 3 > FIELD_MAX)
             return fail(s, at, "a malformed field number");
         step_t member = {.up = at, .field = field_of(descriptor, tag >> 3)};
+        member.is_text = member.field != NULL && proto_is_text(descriptor, member.field);
         const uint8_t *content;
         size_t len;
         if (!take_content(&p, end, tag & 7, &content, &len))

@@ -211,10 +211,9 @@ static bool has_files(const Plimsoll__V1__ProjectRun *run, refusal_t *refusal)
         if (!is_path(file->path, "project.files", i, ".path", refusal))
             return false;
         paths[i] = file->path;
-        size_t len = strlen(file->content);
-        if (!utf8_is_valid(file->content, len))
+        if (file->content.len != 0 && !utf8_is_valid(file->content.data, file->content.len))
             return INVALID(refusal, "project.files[%zu].content is not valid UTF-8", i);
-        total += len; /* of a message that is in memory: cannot wrap */
+        total += file->content.len; /* of a message that is in memory: cannot wrap */
     }
     if (total > FILES_BYTES_MAX)
         return INVALID(refusal, "project.files hold %zu bytes; at most %d are accepted", total, FILES_BYTES_MAX);

@@ -119,7 +119,7 @@ static void add_files(sha256_t *s, Plimsoll__V1__ProjectFile **files, size_t cou
     add_uint(s, "files", count);
     for (size_t i = 0; i < count; i++) {
         add_text(s, "file_path", files[i]->path);
-        add_text(s, "file_content", files[i]->content);
+        add_bytes(s, "file_content", &files[i]->content);
     }
 }
 

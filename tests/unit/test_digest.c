@@ -137,6 +137,22 @@ static void seal(exchange_t *x)
     set(&r->record_sha256, digest);
 }
 
+/* A file may hold U+0000, and all of it is digested; the digest is of section 6.1's encoding written by hand. */
+static void test_file_with_nul(void **state)
+{
+    (void)state;
+    static const char JSON[] =
+        "{\"protocol\":4,\"project\":{\"files\":[{\"path\":\"a\",\"content\":\"a\\u0000b\\u00e9\\u0000\"},"
+        "{\"path\":\"b\"}],\"steps\":[\"true\"]}}";
+    char error[PROTOJSON_ERROR_MAX], digest[SHA256_HEX + 1];
+    Plimsoll__V1__RunRequest *m =
+        (void *)protojson_parse(&plimsoll__v1__run_request__descriptor, JSON, strlen(JSON), error);
+    assert_non_null(m);
+    digest_request(m, digest);
+    assert_string_equal(digest, "b37da3f85c81c5851141ed40645a7acdc6d887b37c3b07e45809431b14fffc9c");
+    plimsoll__v1__run_request__free_unpacked(m, NULL);
+}
+
 static exchange_t exchange_create(uint32_t protocol, uint32_t version)
 {
     char error[PROTOJSON_ERROR_MAX], text[1024];
@@ -458,6 +474,7 @@ int main(void)
         cmocka_unit_test(test_vectors_of_protocol_4),
         cmocka_unit_test(test_changed_vectors_fail),
         cmocka_unit_test(test_no_vectors),
+        cmocka_unit_test(test_file_with_nul),
         cmocka_unit_test(test_record_versions_by_protocol),
         cmocka_unit_test(test_version_1_record_holds),
         cmocka_unit_test(test_changes_are_noticed),

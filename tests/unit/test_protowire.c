@@ -117,7 +117,7 @@ static void test_text_with_nul_is_refused(void **state)
               "a\0b",
               "javascript.code: a string with a NUL");
     MALFORMED(run_request, "\x12\x01\0", "minimum_isolation");
-    MALFORMED(run_request, "\x5a\x07\x0a\x05\x12\x03x\0y", "project.files.content");
+    MALFORMED(run_request, "\x5a\x07\x0a\x05\x0a\x03x\0y", "project.files.path");
 }
 
 static void test_text_is_utf8(void **state)
@@ -133,6 +133,37 @@ static void test_text_is_utf8(void **state)
     assert_non_null(r);
     assert_int_equal(r->stdout.len, 3);
     drop(r);
+}
+
+/* ProjectFile.content: bytes in our schema, a string in everybody's. */
+static void test_text_that_may_hold_nul(void **state)
+{
+    (void)state;
+    Plimsoll__V1__ProjectRun *m = READ(project_run, "\x0a\x08\x0a\x01p\x12\x03"
+                                                    "a\0b");
+    assert_non_null(m);
+    assert_int_equal(m->files[0]->content.len, 3);
+    assert_memory_equal(m->files[0]->content.data, "a\0b", 3);
+    drop(m);
+    MALFORMED(project_run,
+              "\x0a\x05\x12\x03"
+              "a\0\xff",
+              "files.content: invalid UTF-8");
+    MALFORMED(cell_run, "\x1a\x04\x12\x02\xc0\x80", "files.content: invalid UTF-8");
+    m = READ(project_run, "\x0a\x06\x12\x01"
+                          "a\x12\x01"
+                          "b"); /* the last one counts */
+    assert_non_null(m);
+    assert_memory_equal(m->files[0]->content.data, "b", 1);
+    drop(m);
+    m = READ(project_run, "\x0a\x02\x12\x00");
+    assert_non_null(m);
+    assert_int_equal(m->files[0]->content.len, 0);
+    drop(m);
+    /* what is not text stays bytes */
+    Plimsoll__V1__Artifact *artifact = READ(artifact, "\x12\x01\xff");
+    assert_non_null(artifact);
+    drop(artifact);
 }
 
 static void test_malformed(void **state)
@@ -166,7 +197,8 @@ static void test_every_cut_is_clean(void **state)
         drop(read_(&plimsoll__v1__run_request__descriptor, WHOLE, len));
     Plimsoll__V1__RunRequest *m = READ(run_request, WHOLE);
     assert_non_null(m);
-    assert_string_equal(m->project->files[0]->content, "c");
+    assert_int_equal(m->project->files[0]->content.len, 1);
+    assert_memory_equal(m->project->files[0]->content.data, "c", 1);
     drop(m);
 }
 
@@ -286,6 +318,7 @@ int main(void)
         cmocka_unit_test(test_unknown_fields_are_skipped),
         cmocka_unit_test(test_text_with_nul_is_refused),
         cmocka_unit_test(test_text_is_utf8),
+        cmocka_unit_test(test_text_that_may_hold_nul),
         cmocka_unit_test(test_malformed),
         cmocka_unit_test(test_every_cut_is_clean),
         cmocka_unit_test(test_depth),

@@ -22,6 +22,11 @@ static char *fill(char *buf, size_t len, char c)
 
 static char big[CODE_BYTES_MAX + 16], file_big[FILES_BYTES_MAX + 16];
 
+static ProtobufCBinaryData bytes_of(char *text)
+{
+    return (ProtobufCBinaryData){.len = strlen(text), .data = (uint8_t *)text};
+}
+
 typedef struct {
     Plimsoll__V1__RunRequest request;
     Plimsoll__V1__JavaScriptRun javascript;
@@ -340,19 +345,21 @@ static void test_files(void **state)
     s.file[199].path = s.file[0].path;
     refused("twice");
     s.project.n_files = 1;
-    s.file[0].content = fill(file_big, FILES_BYTES_MAX - 1, 'c');
+    s.file[0].content = bytes_of(fill(file_big, FILES_BYTES_MAX - 1, 'c'));
     accepted();
-    s.file[0].content = fill(file_big, FILES_BYTES_MAX, 'c');
+    s.file[0].content = bytes_of(fill(file_big, FILES_BYTES_MAX, 'c'));
     accepted();
-    s.file[0].content = fill(file_big, FILES_BYTES_MAX + 1, 'c');
+    s.file[0].content = bytes_of(fill(file_big, FILES_BYTES_MAX + 1, 'c'));
     refused("project.files hold 4194305 bytes; at most 4194304 are accepted");
-    s.file[0].content = fill(file_big, FILES_BYTES_MAX, 'c');
+    s.file[0].content = bytes_of(fill(file_big, FILES_BYTES_MAX, 'c'));
     s.project.n_files = 2;
     accepted();
-    s.file[1].content = (char *)"x"; /* the limit is for all together */
+    s.file[1].content = bytes_of((char *)"x"); /* the limit is for all together */
     refused("project.files hold 4194305 bytes");
-    s.file[0].content = (char *)"\xc0\x80";
+    s.file[0].content = bytes_of((char *)"\xc0\x80");
     refused("project.files[0].content is not valid UTF-8");
+    s.file[0].content = (ProtobufCBinaryData){.len = 3, .data = (uint8_t *)"a\0b"};
+    accepted();
 }
 
 static void test_artifacts(void **state)
