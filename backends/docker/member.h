@@ -26,6 +26,7 @@ enum {
     MEMBER_START_MS = 20 * 1000,
     MEMBER_READY_MS = 20 * 1000, /* spec 2.3 */
     MEMBER_ACCEPTED_MS = 5 * 1000,
+    MEMBER_END_MS = 1000,
     MEMBER_LIFE_MARGIN_S = 60, /* beside the idle time and the longest run: starts, answers, removal */
 };
 
@@ -68,12 +69,27 @@ typedef enum {
  * text in our own words. */
 member_wait_t member_wait(member_t *member, bool is_accept_enough, uint64_t until_us, const char **why);
 
+/* In a coroutine, after MEMBER_ENDED: how the container ended, as far as the Engine knows it within MEMBER_END_MS.
+ * False when it does not know, or it still runs. */
+bool member_end_state(member_t *member, container_state_t *out);
+
+/* While it waits for its job: `on_spoilt` is called once when its stream ends or anything comes over it, neither of
+ * which a waiting runner does. May release the member. NULL ends the watch. */
+void member_watch(member_t *member, void (*on_spoilt)(void *data, member_t *member, const char *why), void *data);
+
 /* Dies with the member. */
 guest_t *member_guest(member_t *member);
 const char *member_id(const member_t *member);
 const char *member_name(const member_t *member);
 /* State.Pid as the last read-back had it. */
 int64_t member_pid(const member_t *member);
+/* Monotonic: when it became ready. */
+uint64_t member_ready_ms(const member_t *member);
+/* For lists of those who hold members. */
+member_t *member_next(const member_t *member);
+void member_set_next(member_t *member, member_t *next);
+/* Whether one of that name exists. */
+bool member_exists(const docker_t *docker, const char *name);
 
 /* Never used again: its stream is closed and the container goes to the teardown, which answers for it from here on. */
 void member_release(member_t *member);

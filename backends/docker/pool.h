@@ -15,11 +15,15 @@
 typedef struct pool pool_t;
 
 enum {
-    POOL_STARTS_MIN =
-        2, /* starts at once that runs wait for: one a processor, within these two. More than a few only */
-    POOL_STARTS_MAX = 16,    /* lengthen each (spec 4.4) */
-    POOL_PAUSE_MIN_MS = 500, /* after a start made ahead has failed; doubles */
+    /* Starts at once that runs wait for: one a processor within these two. More than a few only lengthen each (spec
+     * 4.4). */
+    POOL_STARTS_MIN = 2,
+    POOL_STARTS_MAX = 16,
+    POOL_FILL_AFTER_MS = 10, /* a claim's own run, which takes about as long, goes first */
+    POOL_PAUSE_MIN_MS = 500, /* after a start made ahead has failed, or its member did not last; doubles */
     POOL_PAUSE_MAX_MS = 30 * 1000,
+    POOL_LASTS_MS = 10 * 1000, /* a member cut off younger than this did not last */
+    POOL_END_MS = 3 * 1000,    /* at the end: what starts under way get to finish, before they are canceled */
 };
 
 typedef struct {

@@ -22,7 +22,12 @@ enum {
     TEARDOWN_PAUSE_MS = 1000,          /* after the first attempt; doubles after each */
     TEARDOWN_LATER_MIN_MS = 10 * 1000, /* then again after this; doubles */
     TEARDOWN_LATER_MAX_MS = 5 * 60 * 1000,
-    TEARDOWN_YIELD_MS = 1000, /* longest a removal that can wait does so for runs */
+    /* A container whose creation was never answered may still come: longer than MEMBER_CREATE_MS, and the Engine's own
+     * delay in noticing that nobody listens. */
+    TEARDOWN_UNBORN_MS = 30 * 1000,
+    TEARDOWN_LOOK_MS = 2 * 1000, /* between two looks for one */
+    TEARDOWN_LIST_MAX = 4096,    /* with so many not known to be gone, no further sandbox is to be made */
+    TEARDOWN_YIELD_MS = 1000,    /* longest a removal that can wait does so for runs */
 };
 
 typedef enum {

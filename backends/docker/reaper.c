@@ -1,0 +1,258 @@
+#include "backends/docker/reaper.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "backends/docker/docker_internal.h"
+#include "core/clock.h"
+#include "core/co.h"
+#include "core/log.h"
+#include "core/mem.h"
+#include "core/watch.h"
+
+enum {
+    REAPER_MAGIC = 0x72656170,
+    LIVENESS_BACKLOG = 64,
+    INSTANCE_MAX = 64, /* bytes of another gateway's instance that are believed */
+    EXPIRES_MAX = 20,
+};
+
+struct reaper {
+    unsigned magic;
+    docker_t *docker;
+    int fd;
+    watch_t *watch;
+    co_t *co;
+    co_t *waiter;
+    bool is_ending;
+};
+
+/* --- the liveness socket: abstract (unix(7)), so that nothing of it can outlive the process --- */
+
+static socklen_t liveness_address(const char *instance, struct sockaddr_un *address)
+{
+    memset(address, 0, sizeof(*address));
+    address->sun_family = AF_UNIX;
+    int len = snprintf(address->sun_path + 1, sizeof(address->sun_path) - 1, "plimsoll-docker-%s", instance);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)len);
+}
+
+static int liveness_open(const char *instance)
+{
+    struct sockaddr_un address;
+    socklen_t len = liveness_address(instance, &address);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return -1;
+    if (bind(fd, (struct sockaddr *)&address, len) == 0 && listen(fd, LIVENESS_BACKLOG) == 0)
+        return fd;
+    int error = errno;
+    close(fd);
+    errno = error;
+    return -1;
+}
+
+/* Only a refusal says that nobody is there; whatever else may be wrong, the container stays. */
+static bool is_alive(void *data, const char *instance)
+{
+    struct sockaddr_un address;
+    socklen_t len = liveness_address(instance, &address);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    (void)data;
+    if (fd < 0)
+        return true;
+    bool is_refused = connect(fd, (struct sockaddr *)&address, len) != 0 && errno == ECONNREFUSED;
+    close(fd);
+    return !is_refused;
+}
+
+static void on_liveness(void *data, unsigned events)
+{
+    reaper_t *reaper = data;
+    int fd;
+    (void)events;
+    /* Being accepted is all the answer there is. */
+    while ((fd = accept4(reaper->fd, NULL, NULL, SOCK_CLOEXEC)) >= 0)
+        close(fd);
+}
+
+void reaper_host_id(char *out, size_t size)
+{
+    char boot[40] = "";
+    struct stat ns;
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        ssize_t n = read(fd, boot, sizeof(boot) - 1);
+        boot[n > 0 ? n : 0] = '\0';
+        boot[strcspn(boot, "\n")] = '\0';
+        close(fd);
+    }
+    if (boot[0] == '\0' || stat("/proc/self/ns/net", &ns) != 0) {
+        out[0] = '\0'; /* nobody's socket is believed, and nobody believes ours */
+        return;
+    }
+    snprintf(out, size, "%s.%llu", boot, (unsigned long long)ns.st_ino);
+}
+
+/* --- what is due (spec 1.10) --- */
+
+static bool is_word(const char *text, size_t max)
+{
+    size_t len = strlen(text);
+    return len > 0 && len <= max && strspn(text, "0123456789abcdefghijklmnopqrstuvwxyz-") == len;
+}
+
+static bool parse_expires(const char *text, int64_t *out)
+{
+    size_t len = strlen(text);
+    if (len == 0 || len > EXPIRES_MAX - 2 || strspn(text, "0123456789") != len)
+        return false;
+    *out = strtoll(text, NULL, 10);
+    return true;
+}
+
+/* The container's name without the Engine's slash; NULL unless it has exactly one and that is a gateway's. */
+static const char *name_of(const json_t *entry)
+{
+    const json_t *names = json_object_get(entry, "Names");
+    const char *name = json_string_value(json_array_get(names, 0));
+    if (json_array_size(names) != 1 || name == NULL || name[0] != '/')
+        return NULL;
+    ++name;
+    return strncmp(name, REAPER_NAME_PREFIX, sizeof(REAPER_NAME_PREFIX) - 1) == 0 && strlen(name) < ENGINE_NAME_MAX
+               ? name
+               : NULL;
+}
+
+bool reaper_is_due(const json_t *entry, const reaper_view_t *view, const char **name, const char **id)
+{
+    const json_t *labels = json_object_get(entry, "Labels");
+    const char *gateway = json_string_value(json_object_get(labels, "sbx.gateway"));
+    const char *instance = json_string_value(json_object_get(labels, "sbx.instance"));
+    const char *host = json_string_value(json_object_get(labels, "sbx.host"));
+    const char *expires = json_string_value(json_object_get(labels, "sbx.expires"));
+    int64_t expires_s;
+
+    *name = name_of(entry);
+    *id = json_string_value(json_object_get(entry, "Id"));
+    if (*name == NULL || *id == NULL || gateway == NULL || strcmp(gateway, "1") != 0 || instance == NULL ||
+        !is_word(instance, INSTANCE_MAX) || expires == NULL || !parse_expires(expires, &expires_s))
+        return false;
+    if (strcmp(instance, view->instance) == 0)
+        return !view->is_owned(view->data, *name);
+    if (expires_s + REAPER_EXPIRED_MARGIN_S < view->now_s)
+        return true;
+    return host != NULL && view->host[0] != '\0' && strcmp(host, view->host) == 0 &&
+           !view->is_alive(view->data, instance);
+}
+
+/* --- rounds --- */
+
+static bool is_owned(void *data, const char *name)
+{
+    return docker_owns(data, name);
+}
+
+/* False when the Engine did not answer. */
+static bool look_round(docker_t *docker)
+{
+    static const char *const labels[] = {"sbx.gateway=1"};
+    reaper_view_t view = {.instance = docker->instance,
+                          .host = docker->host_id,
+                          .now_s = clock_wall_ms() / 1000,
+                          .is_alive = is_alive,
+                          .is_owned = is_owned,
+                          .data = docker};
+    engine_answer_t answer;
+    const json_t *entry;
+    const char *name, *id;
+    size_t i;
+
+    engine_container_list(docker->engine, labels, 1, REAPER_LIST_MS, &answer);
+    bool is_answered = answer.outcome == ENGINE_OK;
+    json_array_foreach(answer.json, i, entry)
+    {
+        if (!reaper_is_due(entry, &view, &name, &id) || teardown_has(docker->teardown, name))
+            continue;
+        log_event(LOG_WARN, "sandbox found left behind", log_str("backend", docker->wall->name), log_str("name", name),
+                  log_str("container", id));
+        teardown_add(docker->teardown, name, id, TEARDOWN_NOW);
+    }
+    if (!is_answered && answer.outcome != ENGINE_CANCELED)
+        log_event(LOG_WARN, "sandboxes not listed", log_str("backend", docker->wall->name),
+                  log_str("reason", answer.text));
+    engine_answer_dispose(&answer);
+    return is_answered;
+}
+
+static void reaper_main(void *arg)
+{
+    reaper_t *reaper = arg;
+    while (!reaper->is_ending) {
+        bool is_answered = look_round(reaper->docker);
+        if (reaper->is_ending || co_sleep(is_answered ? REAPER_PERIOD_MS : REAPER_RETRY_MS) == CO_CANCELED)
+            return;
+    }
+}
+
+static void on_reaper_end(void *arg)
+{
+    reaper_t *reaper = arg;
+    reaper->co = NULL;
+    if (reaper->waiter != NULL)
+        co_wake(reaper->waiter);
+}
+
+reaper_t *reaper_create(docker_t *docker)
+{
+    int fd = liveness_open(docker->instance);
+    if (fd < 0)
+        return NULL;
+    reaper_t *reaper = mem_alloc(sizeof(*reaper));
+    reaper->magic = REAPER_MAGIC;
+    reaper->docker = docker;
+    reaper->fd = fd;
+    reaper->watch = watch_create(docker->host->loop, fd, on_liveness, reaper);
+    if (reaper->watch == NULL) {
+        int error = errno;
+        close(fd);
+        free(reaper);
+        errno = error;
+        return NULL;
+    }
+    watch_set(reaper->watch, WATCH_READ);
+    return reaper;
+}
+
+void reaper_begin(reaper_t *reaper)
+{
+    if (reaper->magic != REAPER_MAGIC)
+        mem_fatal("not a reaper");
+    if (reaper->co == NULL && !reaper->is_ending)
+        reaper->co = co_start(reaper->docker->host->loop, reaper_main, reaper, on_reaper_end);
+}
+
+void reaper_destroy(reaper_t *reaper)
+{
+    if (reaper->magic != REAPER_MAGIC)
+        mem_fatal("not a reaper");
+    reaper->is_ending = true;
+    if (reaper->co != NULL) {
+        co_cancel(reaper->co);
+        reaper->waiter = co_self();
+        while (reaper->co != NULL)
+            co_wait(UINT64_MAX);
+    }
+    watch_destroy(reaper->watch);
+    close(reaper->fd);
+    reaper->magic = 0;
+    free(reaper);
+}
