@@ -1,5 +1,6 @@
 """Fixtures: a gateway shared by the tests that leave no trace, gateways of a test's own, and what each left in its log when a test failed."""
 import contextlib
+import os
 import pathlib
 import sys
 
@@ -9,6 +10,10 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
 import engine as e  # noqa: E402
 import gateway as g  # noqa: E402
+import walls  # noqa: E402
+
+# Names of walls, comma-separated, to test these alone.
+WANTED = os.environ.get("PLIMSOLL_TEST_WALLS")
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "faults: needs a build with fault points")
@@ -19,6 +24,13 @@ def pytest_configure(config):
 
 def pytest_unconfigure(config):
     e.session_end(getattr(config, "engine_home", None))
+
+
+def pytest_generate_tests(metafunc):
+    for fixture, several in (("wall", walls.WALLS), ("local_wall", walls.LOCAL_WALLS)):
+        if fixture in metafunc.fixturenames:
+            chosen = [w for w in several if WANTED is None or w.name in WANTED.split(",")]
+            metafunc.parametrize(fixture, chosen, ids=repr, scope="module", indirect=True)
 
 
 def pytest_collection_modifyitems(items):
@@ -84,3 +96,47 @@ def redis():
     server = g.Redis().start()
     yield server
     server.stop()
+
+
+# -- walls by turns --
+
+
+@pytest.fixture(scope="module")
+def wall(request):
+    """Every wall."""
+    request.param.require()
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def local_wall(request):
+    """Those of a local Docker Engine."""
+    request.param.require()
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def all_walls():
+    """One gateway with every wall that can be had here. Its tests leave nothing in flight."""
+    chosen = [w for w in walls.WALLS if (WANTED is None or w.name in WANTED.split(",")) and w.can_be_had()]
+    with _shared(g.Gateway(walls.settings_of(chosen))) as gw:
+        yield gw.start()
+
+
+@pytest.fixture
+def at(all_walls, wall):
+    """The shared gateway, with every run pinned to the wall."""
+    return walls.At(all_walls, wall)
+
+
+@pytest.fixture
+def on(all_walls, local_wall):
+    return walls.At(all_walls, local_wall)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_is_left():
+    """After each test file: no container of a gateway that is gone, no shim without a container."""
+    yield
+    if e.is_in_use():
+        e.expect_nothing_left(e.shared())

@@ -8,7 +8,7 @@ import threading
 
 import engine as e
 import gateway as g
-from fake_engine import FakeEngine, hang
+from fake_engine import FakeEngine, edit, hang
 
 
 # -- how a program does a thing --
@@ -88,6 +88,7 @@ class Wall:
     settings = {}               # for a gateway with this wall alone
     impossible = {}             # settings it cannot enforce, and must refuse to start with
     gone_s = 1.5                # from the end of a run to the end of its sandbox
+    proof_s = 3                 # the longest its proof takes here
     recovery_s = 30             # from the death of its role to service
     # what a run gets whose sandbox or role acts up in a step, as (the run's verdict, its reason): of every wall
     failed_steps = {"create": ("refused", "capacity"), "stage": ("refused", "capacity"), "execute": ("unknown", None),
@@ -121,6 +122,8 @@ class Wall:
         raise NotImplementedError
         yield
 
+    refuted = None              # a context in which the proof is tried and fails, where a test can bring that about
+
 
 class Wasm(Wall):
     name, tier, language = "wasm", "process", QuickJs()
@@ -133,14 +136,24 @@ class Wasm(Wall):
 
     @contextlib.contextmanager
     def unprovable(self, gw):
-        # a stopped template forks no worker
-        template = min(p for p in g.descendants(gw.process.pid) if "plimsoll-wasm" in g.name_of(p))
-        os.kill(template, signal.SIGSTOP)
+        # a stopped template forks no worker, and neither does the next one that takes its place
+        over = threading.Event()
+
+        def hold():
+            while not over.wait(0.02):
+                for pid, _ in self.sandboxes(gw):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGSTOP)
+        thread = threading.Thread(target=hold, daemon=True)
+        thread.start()
         try:
             yield
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(template, signal.SIGCONT)
+            over.set()
+            thread.join()
+            for pid, _ in self.sandboxes(gw):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
 
 
 class Docker(Wall):
@@ -148,6 +161,7 @@ class Docker(Wall):
     kinds = ("javascript", "project")
     environment = "docker-image:sha256:"
     runtime = "runc"
+    proof_s = 20
     project_timeout_max_ms, project_timeout_default_ms = 120000, 30000
     step_stream_max, steps_max, artifacts_max = 1024 * 1024, 3 * 1024 * 1024, 8 * 1024 * 1024
     languages = ("javascript", "python")
@@ -190,11 +204,18 @@ class Docker(Wall):
                 over.set()
 
 
+    @contextlib.contextmanager
+    def refuted(self, gw):
+        with gw.fake.rule("GET", r"/info", edit(lambda info: info["Runtimes"].pop(self.runtime))):
+            yield
+
+
 class Gvisor(Docker):
     name, tier, runtime = "gvisor", "kernel", "runsc"
 
 
-WALLS = [Wasm(), Docker(), Gvisor()]
+LOCAL_WALLS = [Docker(), Gvisor()]
+WALLS = [Wasm(), *LOCAL_WALLS]
 
 
 def pinned(wall, path=g.RUN):
