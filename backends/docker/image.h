@@ -18,7 +18,7 @@
 enum {
     IMAGE_ID_MAX = 72,          /* "sha256:", 64 hex digits, the NUL */
     IMAGE_ENV_MAX = 64,         /* variables */
-    IMAGE_ENV_BYTES_MAX = 2048, /* of all of them, each with a NUL: they travel in one HELLO frame of 4,048 bytes */
+    IMAGE_ENV_BYTES_MAX = 8192, /* of all of them, each with its NUL; the runner takes four times as much */
     IMAGE_RUNNER_PROTOCOL = 1,  /* the label sbx.runner.protocol */
 };
 
@@ -37,14 +37,13 @@ typedef struct {
     char _env[IMAGE_ENV_BYTES_MAX];
 } image_t;
 
-/* In a coroutine. Never pulls. False with an operator's sentence that names the image and what to do. Copying an
+/* In a coroutine. Never pulls. False with an operator's sentence that names the image and what to do; `is_untried` when
+ * the Engine did not say. Copying an
  * image_t goes through image_copy, as `env` points into it. */
-bool image_find(engine_t *engine, const image_want_t *want, uint32_t deadline_ms, image_t *out,
+bool image_find(engine_t *engine, const image_want_t *want, uint32_t deadline_ms, image_t *out, bool *is_untried,
                 char failure[BACKEND_TEXT_MAX]);
 /* The decision alone, on an answer of image inspect. */
 bool image_vet(const json_t *inspect, const image_want_t *want, image_t *out, char failure[BACKEND_TEXT_MAX]);
 void image_copy(image_t *to, const image_t *from);
-/* Whether the reference names its content: "...@sha256:<64 hex>" or "sha256:<64 hex>". */
-bool image_is_pinned(const char *reference);
 
 #endif
