@@ -99,6 +99,7 @@ typedef struct {
 typedef struct {
     const char *name;
     bool billed;
+    unsigned proof_ms; /* a proof that takes longer has failed; 0 = 30 s */
     /* Reads the configuration and takes what must be taken before root is dropped; starts nothing. `host` outlives the
      * wall. Never NULL: what is wrong is told by `check`. */
     void *(*setup)(const backend_host_t *host);

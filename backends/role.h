@@ -21,7 +21,7 @@ enum {
     ROLE_RUN_FAILED = 20,
 
     ROLE_PEERS_MAX = 128,      /* connections of fronts: one a thread, and those of a front being replaced */
-    ROLE_PROOF_MS = 30 * 1000, /* a proof that takes longer has failed */
+    ROLE_PROOF_MS = 30 * 1000, /* a proof that takes longer has failed, unless the wall's ops say otherwise */
     ROLE_RETRY_MIN_MS = 500,   /* pause after a failed proof; doubles up to PLIMSOLL_PROOF_INTERVAL */
     ROLE_ABORT_MS = 5 * 1000,  /* after PLIMSOLL_DRAIN, for canceled runs to be cleaned up */
     ROLE_FLUSH_MS = 2 * 1000,  /* at the end, for answers a front has not taken yet */

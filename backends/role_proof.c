@@ -119,7 +119,8 @@ void role_prove(role_t *role)
     proof_t *proof = mem_alloc(sizeof(*proof));
     proof->role = role;
     snprintf(proof->failure, sizeof(proof->failure), "no reason given");
-    loop_timer_start(role->loop, &role->proof_timer, ROLE_PROOF_MS);
+    loop_timer_start(role->loop, &role->proof_timer,
+                     role->ops->proof_ms != 0 ? role->ops->proof_ms : (uint64_t)ROLE_PROOF_MS);
     role->proof = co_start(role->loop, proof_main, proof, on_proof_end);
 }
 

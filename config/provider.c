@@ -9,6 +9,7 @@ const provider_t PROVIDERS[] = {
     {
         .name = "wasm",
         .tier = "process",
+        .late_ms = PROVIDER_LATE_MS,
         .on_host = true,
         .memory_min_mb = 4,    /* the engine's own need */
         .memory_max_mb = 4095, /* 65,535 pages of 64 KiB: one page short of what 32 bits address */
@@ -16,6 +17,7 @@ const provider_t PROVIDERS[] = {
     {
         .name = "docker",
         .tier = "container",
+        .late_ms = DOCKER_LATE_MS,
         .docker = true,
         .on_host = true,
         .enforces_cpus = true,
@@ -26,6 +28,7 @@ const provider_t PROVIDERS[] = {
     {
         .name = "gvisor",
         .tier = "kernel",
+        .late_ms = DOCKER_LATE_MS,
         .docker = true,
         .on_host = true,
         .enforces_cpus = true,
@@ -34,8 +37,8 @@ const provider_t PROVIDERS[] = {
         .memory_min_mb = GVISOR_MEMORY_MIN_MB,
     },
 #ifdef PLIMSOLL_STANDIN
-    {.name = "standin", .tier = "vm", .unlisted = true},
-    {.name = "standin2", .tier = "vm", .unlisted = true},
+    {.name = "standin", .tier = "vm", .late_ms = PROVIDER_LATE_MS, .unlisted = true},
+    {.name = "standin2", .tier = "vm", .late_ms = PROVIDER_LATE_MS, .unlisted = true},
 #endif
 };
 const size_t PROVIDER_COUNT = sizeof(PROVIDERS) / sizeof(PROVIDERS[0]);

@@ -18,6 +18,7 @@ typedef struct {
     bool guard; /* needs the guard listener */
     bool enforces_cpus, enforces_pids, enforces_disk;
     bool unlisted;          /* a stand-in of the test and bench builds: works by name, is offered to nobody */
+    unsigned late_ms;       /* the answer of a run whose time is up may take this long */
     bool docker;            /* a wall of this machine's Docker Engine: the settings of that group are its */
     unsigned memory_min_mb; /* less does not start it; ask provider_memory_min_mb */
     unsigned memory_max_mb; /* more is lowered to this; 0 = no limit of its own */
@@ -34,6 +35,8 @@ unsigned provider_memory_min_mb(const provider_t *provider);
 unsigned provider_pids_min(const provider_t *provider); /* 0 = any */
 
 enum {
+    PROVIDER_LATE_MS = 2000, /* a wall that ends a run itself does so within 400 ms of its deadline */
+    DOCKER_LATE_MS = 7000,   /* the runner is given up 5 s after its own (backend-docker 2.3), then the same margin */
     DOCKER_MEMORY_MIN_MB = 16,
     GVISOR_MEMORY_MIN_MB = 128, /* its own need counts too (spec backend-docker 8, row 7) */
     DOCKER_PIDS_MIN = 16,       /* the 8 of a started interpreter and its parent (4.4), twice */

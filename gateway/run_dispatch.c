@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "config/provider.h"
 #include "core/clock.h"
 #include "core/fault.h"
 #include "core/log.h"
@@ -15,8 +16,6 @@
 
 enum {
     BACKEND_RETRY_MS = 1000, /* when a backend without room does not say when to come again */
-    WATCHDOG_MARGIN_MS =
-        2000, /* a backend ends a run itself within 400 ms of its deadline; past this it is not going to */
 };
 
 /* --- the backend's answer --- */
@@ -176,6 +175,13 @@ static bool hand_to(run_t *run, size_t i, uint32_t timeout_ms)
     return run->call != 0;
 }
 
+/* Past its deadline by this, a backend is not going to end the run itself. */
+static unsigned late_ms(const run_t *run)
+{
+    const provider_t *provider = provider_find(run->lane->front->backend_names[run->at]);
+    return provider != NULL ? provider->late_ms : PROVIDER_LATE_MS;
+}
+
 void run_dispatch(run_t *run)
 {
     while (run->next < run->placement.count) {
@@ -201,7 +207,7 @@ void run_dispatch(run_t *run)
             plimsoll__v1__run_request__free_unpacked(run->request, NULL);
             run->request = NULL;
         }
-        loop_timer_start(run->lane->loop, &run->watchdog, run->placement.timeout_ms[k] + WATCHDOG_MARGIN_MS);
+        loop_timer_start(run->lane->loop, &run->watchdog, (uint64_t)run->placement.timeout_ms[k] + late_ms(run));
         return;
     }
     nothing_left(run);
