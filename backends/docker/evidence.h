@@ -42,10 +42,15 @@ const char *evidence_name(evidence_t evidence);
 
 /* E1: `info` is the Engine's answer, `name` the runtime's. False when it is not registered there. */
 bool evidence_registered(const json_t *info, const char *name, evidence_runtime_t *out);
-/* E2. Blocks for the reading of the file once; later calls see the same device, inode, size and times and keep it. */
+/* E2. Reads the file in slices, giving way between them when in a coroutine; a file with the device, inode, size and
+ * times of the last one read is not read again (one file is remembered in this process). */
 void evidence_read_file(evidence_runtime_t *runtime);
-/* Whether the flag was registered, with its exact text or as a prefix before '='. */
-bool evidence_has_flag(const evidence_runtime_t *runtime, const char *flag);
+/* The value a flag was registered with ("--name=value", "-name=value"; "true" for one without a value); NULL when it
+ * was not. `name` is without dashes. */
+const char *evidence_flag(const evidence_runtime_t *runtime, const char *name);
+/* Whether the registration lets sockets of the host in: --host-uds=open or all, in older releases --fsgofer-host-uds.
+ */
+bool evidence_has_host_sockets(const evidence_runtime_t *runtime);
 
 /* Where the host's files are: "/proc" and "/sys/fs/cgroup", or a test's. */
 typedef struct {
@@ -57,17 +62,24 @@ extern const evidence_host_t EVIDENCE_HOST;
  * what is not so. */
 bool evidence_sandbox_process(const evidence_host_t *host, const evidence_runtime_t *runtime, pid_t pid,
                               const char *container_id, char why[BACKEND_TEXT_MAX]);
-/* E4: how many tasks of this machine run inside the cgroup of the container `container_id` with the file `exe_path` of
- * the container's root as their program. -1 with the reason when that could not be looked at. */
-int evidence_count_tasks(const evidence_host_t *host, const char *container_id, const char *exe_path,
-                         char why[BACKEND_TEXT_MAX]);
+/* E4: the tasks of this machine that run what a guest runs. Under runc they are found; where there are none while the
+ * sandbox's runner waits and its probe runs, they are another kernel's. */
+typedef struct {
+    int by_program;   /* in the container's cgroup, with `program` of the guest image as their program */
+    int by_name;      /* anywhere, with the name that the probe gave itself (no right is needed to see that) */
+    bool saw_sandbox; /* the look itself works: State.Pid was among them, and its program could be read */
+} evidence_tasks_t;
+/* In a coroutine or not: gives way between slices when in one. `name` may be NULL. False with the reason when the look
+ * was cut short. */
+bool evidence_tasks(const evidence_host_t *host, pid_t pid, const char *container_id, const char *program,
+                    const char *name, evidence_tasks_t *out, char why[BACKEND_TEXT_MAX]);
 
 /* S10, S11: the limits that hold for the container of `pid`, as the cgroup files of this machine say, version 1 or 2.
  * UINT64_MAX: no limit. False with the reason. */
 typedef struct {
     uint64_t pids_max, memory_max;
     uint64_t memory_and_swap_max; /* version 2: memory_max and swap.max */
-    bool has_swap_limit;          /* false: this kernel does not account for swap */
+    bool has_swap_limit;          /* false: this kernel does not account for swap of a group */
 } evidence_limits_t;
 bool evidence_limits(const evidence_host_t *host, pid_t pid, const char *container_id, evidence_limits_t *out,
                      char why[BACKEND_TEXT_MAX]);

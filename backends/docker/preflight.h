@@ -49,6 +49,7 @@ typedef struct {
     image_t images[DOCKER_KINDS];
     evidence_runtime_t runtime; /* E1 and E2 */
     char engine_id[ENGINE_TEXT_MAX], engine_version[64];
+    char arch[16];      /* "amd64" */
     int cgroup_version; /* 1 or 2, as the Engine says */
 } preflight_t;
 
@@ -58,6 +59,9 @@ bool docker_preflight(const preflight_want_t *want, preflight_t *out, bool *is_u
 /* Whether what was proven of `a` holds for `b`: the same Engine, runtime file and images. Then a canary will do. */
 bool preflight_is_same(const preflight_t *a, const preflight_t *b);
 void preflight_copy(preflight_t *to, const preflight_t *from);
+
+/* The group that may write to the Engine's socket, for what the role keeps; -1 when there is none. */
+int preflight_socket_group(const char *path);
 
 /* The parts that need no Engine: an answer of /info against what is wanted; the guest's uid and the one after it
  * against account files (NULL: this machine's) and systemd's dynamic bands. */
