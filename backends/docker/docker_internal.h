@@ -19,13 +19,12 @@
 #include "backends/docker/smoke.h"
 #include "backends/docker/teardown.h"
 
-enum { DOCKER_MAGIC = 0x646f636b };
-
-/* One of the two walls: what is different between them. */
-typedef struct {
-    const char *name;
-    bool is_gvisor; /* its sandboxes have a kernel of their own: other evidence, other minimum limits, no profile */
-} docker_wall_t;
+enum {
+    DOCKER_MAGIC = 0x646f636b,
+    DOCKER_SUSPECT_MS = 5 * 1000, /* not suspected again within this: what was replaced is new */
+    DOCKER_FLUSH_MS = 15 * 1000,  /* at the end, for removals under way */
+    DOCKER_PROOF_MS = 120 * 1000, /* a full smoke test on a busy machine, with a start and a removal a check */
+};
 
 /* The configuration, read once. */
 typedef struct {
@@ -44,7 +43,8 @@ typedef struct {
 
 struct docker {
     unsigned magic;
-    const docker_wall_t *wall;
+    const char *name; /* of the wall: "docker" or "gvisor" */
+    bool is_gvisor;   /* the runtime is to be gVisor: other evidence, other minimum limits, no profile. Both can be. */
     const backend_host_t *host;
     docker_settings_t settings;
     char problem[BACKEND_TEXT_MAX]; /* of the configuration; empty when there is none */
@@ -59,11 +59,14 @@ struct docker {
     bool is_proven;
     preflight_t preflight;
     smoke_t smoke;
-    uint32_t processors; /* of the machine the sandboxes run on, which is this one */
-    uint32_t running;    /* guests that have a job now */
-    member_t *members;   /* every one that was asked for and is not with the teardown */
+    uint64_t suspected_ms; /* when docker_suspect last acted */
+    uint32_t processors;   /* of the machine the sandboxes run on, which is this one */
+    uint32_t running;      /* guests that have a job now */
+    member_t *members;     /* every one that was asked for and is not with the teardown */
 };
 
+/* Fills docker->settings; what is wrong with them becomes docker->problem. */
+void docker_settings_read(docker_t *docker);
 /* The spec of a kind's containers from that image, exactly as runs have it. Borrows from `docker`. */
 void docker_spec(const docker_t *docker, docker_kind_t kind, const image_t *image, container_spec_t *spec);
 /* As many guests as processors: what can wait should. */

@@ -15,8 +15,8 @@
 enum {
     MEMBER_MAGIC = 0x6d656d62,
     NAME_RANDOM_BYTES = 8,
-    HELLO_MAX = 4096, /* one frame (spec 2.4) */
-    END_LOOK_MS = 50, /* between looks at a container whose stream has ended */
+    HELLO_MAX = 64 * 1024, /* the environment of an image, and the frames around it */
+    END_LOOK_MS = 50,      /* between looks at a container whose stream has ended */
 };
 
 struct member {
@@ -254,9 +254,8 @@ member_t *member_start(docker_t *docker, const member_plan_t *plan, char failure
     member->next = docker->members;
     docker->members = member;
     if (!prepare(member, plan, failure)) {
-        log_event(LOG_WARN, "sandbox not started", log_str("backend", docker->wall->name),
-                  log_str("name", member->name), log_str("container", member->id), log_str("role", plan->role),
-                  log_str("reason", failure));
+        log_event(LOG_WARN, "sandbox not started", log_str("backend", docker->name), log_str("name", member->name),
+                  log_str("container", member->id), log_str("role", plan->role), log_str("reason", failure));
         member_release(member);
         return NULL;
     }

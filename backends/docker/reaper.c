@@ -182,13 +182,12 @@ static bool look_round(docker_t *docker)
     {
         if (!reaper_is_due(entry, &view, &name, &id) || teardown_has(docker->teardown, name))
             continue;
-        log_event(LOG_WARN, "sandbox found left behind", log_str("backend", docker->wall->name), log_str("name", name),
+        log_event(LOG_WARN, "sandbox found left behind", log_str("backend", docker->name), log_str("name", name),
                   log_str("container", id));
         teardown_add(docker->teardown, name, id, TEARDOWN_NOW);
     }
     if (!is_answered && answer.outcome != ENGINE_CANCELED)
-        log_event(LOG_WARN, "sandboxes not listed", log_str("backend", docker->wall->name),
-                  log_str("reason", answer.text));
+        log_event(LOG_WARN, "sandboxes not listed", log_str("backend", docker->name), log_str("reason", answer.text));
     engine_answer_dispose(&answer);
     return is_answered;
 }
@@ -240,7 +239,7 @@ void reaper_begin(reaper_t *reaper)
         reaper->co = co_start(reaper->docker->host->loop, reaper_main, reaper, on_reaper_end);
 }
 
-void reaper_destroy(reaper_t *reaper)
+void reaper_end(reaper_t *reaper)
 {
     if (reaper->magic != REAPER_MAGIC)
         mem_fatal("not a reaper");
@@ -251,6 +250,12 @@ void reaper_destroy(reaper_t *reaper)
         while (reaper->co != NULL)
             co_wait(UINT64_MAX);
     }
+}
+
+void reaper_destroy(reaper_t *reaper)
+{
+    if (reaper->magic != REAPER_MAGIC || reaper->co != NULL)
+        mem_fatal("not a reaper that has ended");
     watch_destroy(reaper->watch);
     close(reaper->fd);
     reaper->magic = 0;

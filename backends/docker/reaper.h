@@ -28,7 +28,9 @@ enum {
 reaper_t *reaper_create(docker_t *docker);
 /* Starts looking, at once; harmless when it has begun. */
 void reaper_begin(reaper_t *reaper);
-/* In a coroutine: waits for the round under way. */
+/* In a coroutine: no further round; waits for the one under way. The liveness socket still accepts. */
+void reaper_end(reaper_t *reaper);
+/* After reaper_end. */
 void reaper_destroy(reaper_t *reaper);
 
 /* "<boot id>.<inode of the network namespace>": where an instance's liveness socket can be believed. */
