@@ -13,6 +13,7 @@
 #include "core/clock.h"
 #include "core/log.h"
 #include "core/mem.h"
+#include "core/slice.h"
 
 static void on_restart(loop_timer_t *timer)
 {
@@ -59,6 +60,8 @@ static void become(const child_t *child, int death_signal)
     /* a change of user takes the death signal away */
     prctl(PR_SET_PDEATHSIG, death_signal);
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    /* a run's way leads through several of these one after the other, and guests' code is busy meanwhile */
+    slice_set(SLICE_SHORT_US, 0);
     /* a terminal's Ctrl-C goes to the whole group, a reload by name to every process of that name; both are the
      * parent's to act on */
     signal(SIGINT, SIG_IGN);

@@ -346,3 +346,21 @@ def test_a_process_left_over_fails_the_end(gateway):
             gw.stop()
     finally:
         wait_for(lambda: not g.is_alive(child), "the rest to be gone")
+
+
+def test_guest_code_makes_way_for_the_gateway_itself():
+    gw = g.Gateway().start()
+    try:
+        here = os.getpriority(os.PRIO_PROCESS, 0)
+
+        def niceness(name):
+            return os.getpriority(os.PRIO_PROCESS, gw.child(name))
+        assert [niceness(n) for n in ("plimsolld-front", "plimsolld-backend-wasm", "redis-server")] == [here] * 3
+        template = niceness("plimsoll-wasm")
+        assert template == min(19, here + 10)
+        workers = [p for p in g.descendants(gw.child("plimsoll-wasm"))]
+        assert workers and {os.getpriority(os.PRIO_PROCESS, p) for p in workers} == {template}
+        gw.stop()
+    finally:
+        gw.kill_rest()
+        gw.remove()

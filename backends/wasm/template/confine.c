@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "backends/wasm/wire.h"
+#include "core/slice.h"
 
 #if defined(__x86_64__)
 #define NATIVE_ARCH AUDIT_ARCH_X86_64
@@ -66,6 +67,7 @@ static bool limit_to(int resource, rlim_t value)
 
 bool confine_template_early(bool *has_namespaces)
 {
+    slice_set(SLICE_DEFAULT_US, WASM_NICE);
     *has_namespaces = unshare(CLONE_NEWUSER | CLONE_NEWNET | CLONE_NEWIPC) == 0;
     /* The death signal last: a change of credentials, such as the new user namespace, clears it. */
     return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && limit_to(RLIMIT_CORE, 0) && drop_capabilities() &&

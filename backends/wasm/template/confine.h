@@ -8,6 +8,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Added to the niceness of template and workers: guests' code makes way for the gateway's own processes, which have
+ * little to do and are waited for. One part in ten against them, not none, so a busy machine does not starve a run. The
+ * short slices of the gateway's processes, which are inherited, end here. */
+enum { WASM_NICE = 10 };
 enum { WORKER_FD = 3 }; /* a worker's one descriptor: the stream to the role */
 
 /* Before anything else in the template: no capability, no new privileges, no core, not traceable, gone with the role; a
