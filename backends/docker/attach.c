@@ -391,16 +391,21 @@ static bool send_request(const opening_t *opening, const char *version, const ch
     }
 }
 
-/* What the Engine said, as far as it came with the head: for the log, so nothing more is waited for. */
+/* What the Engine said, as far as it came with the head: for the log, so nothing more is waited for. Here its errors
+ * are plain text as often as JSON. */
 static bool fail_refused(const opening_t *opening, const attach_head_t *head)
 {
     char text[ENGINE_TEXT_MAX];
-    const buffer_t *bytes = &opening->attach->head;
-    const char *why;
-    json_t *json = engine_json_read(bytes->base + head->head_len, bytes->len - head->head_len, &why);
+    const char *why, *body = (const char *)opening->attach->head.base + head->head_len;
+    json_t *json = engine_json_read(body, opening->attach->head.len - head->head_len, &why);
     const char *message = engine_json_text(json, "message");
-    snprintf(text, sizeof(text), "status %d%s%s", head->status, message != NULL ? ": " : "",
-             message != NULL ? message : "");
+    size_t line_len = strcspn(body, "\r\n");
+    if (message != NULL)
+        snprintf(text, sizeof(text), "status %d: %s", head->status, message);
+    else if (line_len != 0)
+        snprintf(text, sizeof(text), "status %d: %.*s", head->status, (int)line_len, body);
+    else
+        snprintf(text, sizeof(text), "status %d", head->status);
     json_decref(json);
     return fail(opening, text);
 }

@@ -249,12 +249,16 @@ static void refusals_carry_the_engine_s_words(void **state)
         {"HTTP/1.1 404 Not Found\r\nContent-Type: application/json\r\n\r\n{\"message\":\"No such container: x\"}",
          "status 404: No such container: x"},
         {"HTTP/1.1 409 Conflict\r\n\r\n{\"message\":\"is paused\\u001b[2J\\u00e9\"}", "status 409: is paused?[2J??"},
-        {"HTTP/1.1 500 Internal Server Error\r\n\r\n<html>", "status 500"},
+        {"HTTP/1.1 500 Internal Server Error\r\n\r\n<html>\n</html>", "status 500: <html>"},
+        {"HTTP/1.1 404 Not Found\r\nContent-Type: application/vnd.docker.raw-stream\r\n\r\nNo such container: "
+         "\x1b\xff\r\n",
+         "status 404: No such container: ??"},
+        {"HTTP/1.1 404 Not Found\r\n\r\n\r\nx", "status 404"},
         {"HTTP/1.1 400 Bad Request\r\n\r\n", "status 400"},
         {"HTTP/1.1 404 Not Found\r\n\r\n[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[",
          "status 404"},
         {"HTTP/1.1 101 UPGRADED\r\n\r\n", "an upgrade to something else"},
-        {"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<html>", "content type"},
+        {"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<html>", "a content type that is no stream's"},
         {"garbage\r\n\r\n", "not an HTTP answer"},
     };
     (void)state;
@@ -264,7 +268,9 @@ static void refusals_carry_the_engine_s_words(void **state)
         client_t c = {0};
         client_open(&c);
         assert_false(c.is_open);
-        assert_non_null(strstr(c.failure, cases[i][1]));
+        if (strstr(c.failure, cases[i][1]) != c.failure)
+            print_error("case %zu: %s\n", i, c.failure);
+        assert_string_equal(c.failure, cases[i][1]);
         client_forget(&c);
         stop_serving(&plan);
     }
