@@ -58,10 +58,13 @@ typedef struct {
 } evidence_host_t;
 extern const evidence_host_t EVIDENCE_HOST;
 
-/* E3: the process `pid` (State.Pid) is the registered file's, of this container, with the registered flags. False with
- * what is not so. */
-bool evidence_sandbox_process(const evidence_host_t *host, const evidence_runtime_t *runtime, pid_t pid,
-                              const char *container_id, char why[BACKEND_TEXT_MAX]);
+/* What a look showed. Only what cannot be seen may be replaced by a registration (SANDBOX_GVISOR_EVIDENCE). */
+typedef enum { EVIDENCE_HOLDS, EVIDENCE_UNSEEN, EVIDENCE_REFUTED } evidence_look_t;
+
+/* E3: the process `pid` (State.Pid) is the registered file's, of this container, with the registered flags. `why` says
+ * what is not so, or could not be seen. */
+evidence_look_t evidence_sandbox_process(const evidence_host_t *host, const evidence_runtime_t *runtime, pid_t pid,
+                                         const char *container_id, char why[BACKEND_TEXT_MAX]);
 /* E4: the tasks of this machine that run what a guest runs. Under runc they are found; where there are none while the
  * sandbox's runner waits and its probe runs, they are another kernel's. */
 typedef struct {

@@ -12,6 +12,7 @@
 
 #include "backends/docker/evidence_file.h"
 #include "core/co.h"
+#include "core/mem.h"
 
 enum {
     COMMAND_MAX = 16 * 1024, /* bytes of a command line that are looked at */
@@ -55,7 +56,7 @@ static bool has_argument(const command_t *command, const char *argument)
     return false;
 }
 
-/* "--name=value"; a flag without a value is shown with =true by newer releases and by 20221219. */
+/* "--name=value"; one without a value is passed on with or without its "=true". */
 static bool has_flag(const command_t *command, const char *name, const char *value)
 {
     char with_value[EVIDENCE_FLAG_BYTES_MAX + 64], alone[EVIDENCE_FLAG_BYTES_MAX + 64];
@@ -64,62 +65,62 @@ static bool has_flag(const command_t *command, const char *name, const char *val
     return has_argument(command, with_value) || (strcmp(value, "true") == 0 && has_argument(command, alone));
 }
 
-static bool is_registered_file(const evidence_host_t *host, const evidence_runtime_t *runtime, pid_t pid,
-                               char why[BACKEND_TEXT_MAX])
+static evidence_look_t see(evidence_look_t look, char why[BACKEND_TEXT_MAX], const char *what)
+{
+    snprintf(why, BACKEND_TEXT_MAX, "%s", what);
+    return look;
+}
+
+static evidence_look_t look_at_program(const evidence_host_t *host, const evidence_runtime_t *runtime, pid_t pid,
+                                       char why[BACKEND_TEXT_MAX])
 {
     char path[EVIDENCE_PATH_MAX];
     struct stat program;
     if (!runtime->is_file) {
         snprintf(why, BACKEND_TEXT_MAX, "%.160s, the registered runtime, cannot be read on this machine",
                  runtime->path);
-        return false;
+        return EVIDENCE_UNSEEN;
     }
     snprintf(path, sizeof(path), "%s/%d/exe", host->proc, (int)pid);
-    if (stat(path, &program) != 0) {
-        snprintf(why, BACKEND_TEXT_MAX,
-                 errno == EACCES || errno == EPERM
-                     ? "no right to see which program the sandbox's process runs: start plimsolld as root, or set "
-                       "SANDBOX_GVISOR_EVIDENCE=registered"
-                     : "the sandbox's process is not to be found on this machine: %s",
-                 strerror(errno));
-        return false;
+    if (stat(path, &program) == 0) {
+        if (program.st_dev == runtime->device && program.st_ino == runtime->inode)
+            return EVIDENCE_HOLDS;
+        return see(EVIDENCE_REFUTED, why, "the sandbox's process does not run the registered runtime's file");
     }
-    return (program.st_dev == runtime->device && program.st_ino == runtime->inode) ||
-           fail(why, "the sandbox's process does not run the registered runtime's file");
+    if (errno == EACCES || errno == EPERM)
+        return see(EVIDENCE_UNSEEN, why,
+                   "no right to see which program the sandbox's process runs: start plimsolld as root, or set "
+                   "SANDBOX_GVISOR_EVIDENCE=registered");
+    return see(EVIDENCE_UNSEEN, why, "the sandbox's process is not to be found among this machine's");
 }
 
-static bool is_command_right(const evidence_host_t *host, const evidence_runtime_t *runtime, pid_t pid,
-                             const char *container_id, char why[BACKEND_TEXT_MAX])
+static evidence_look_t look_at_command(const evidence_host_t *host, const evidence_runtime_t *runtime, pid_t pid,
+                                       const char *container_id, char why[BACKEND_TEXT_MAX])
 {
-    /* Flags that decide what a guest reaches. Others may be left out of it: a default is not passed on. */
+    /* Flags that decide what a guest reaches. Others may be missing there: a default is not passed on. */
     static const char *const flags[] = {"network", "host-uds", "fsgofer-host-uds"};
     char path[EVIDENCE_PATH_MAX];
-    command_t *command = malloc(sizeof(*command));
-    bool is_right = false;
-    ssize_t len;
-    if (command == NULL)
-        return fail(why, "no memory");
+    command_t *command = mem_alloc(sizeof(*command));
+    evidence_look_t look = EVIDENCE_HOLDS;
     snprintf(path, sizeof(path), "%s/%d/cmdline", host->proc, (int)pid);
-    len = evidence_file_read(path, command->text, sizeof(command->text));
+    ssize_t len = evidence_file_read(path, command->text, sizeof(command->text));
     command->len = len > 0 ? (size_t)len : 0;
-    if (len <= 0 || strcmp(command->text, "runsc-sandbox") != 0 || !has_argument(command, "boot") ||
-        !has_argument(command, container_id)) {
-        fail(why, "the sandbox's process does not say it is gVisor's sandbox of this container");
-        goto Exit;
-    }
-    for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); ++i) {
+    if (len < 0)
+        look = see(EVIDENCE_UNSEEN, why, "the command line of the sandbox's process cannot be read");
+    else if (strcmp(command->text, "runsc-sandbox") != 0 || !has_argument(command, "boot") ||
+             !has_argument(command, container_id))
+        look =
+            see(EVIDENCE_REFUTED, why, "the sandbox's process does not say it is gVisor's sandbox of this container");
+    for (size_t i = 0; look == EVIDENCE_HOLDS && i < sizeof(flags) / sizeof(flags[0]); ++i) {
         const char *value = evidence_flag(runtime, flags[i]);
         if (value != NULL && !has_flag(command, flags[i], value)) {
             snprintf(why, BACKEND_TEXT_MAX, "the sandbox's process was started without the registered flag --%s",
                      flags[i]);
-            goto Exit;
+            look = EVIDENCE_REFUTED;
         }
     }
-    is_right = true;
-
-Exit:
     free(command);
-    return is_right;
+    return look;
 }
 
 static bool is_in_cgroup(const evidence_host_t *host, pid_t pid, const char *container_id)
@@ -129,14 +130,17 @@ static bool is_in_cgroup(const evidence_host_t *host, pid_t pid, const char *con
     return evidence_file_read(path, groups, sizeof(groups)) > 0 && strstr(groups, container_id) != NULL;
 }
 
-bool evidence_sandbox_process(const evidence_host_t *host, const evidence_runtime_t *runtime, pid_t pid,
-                              const char *container_id, char why[BACKEND_TEXT_MAX])
+evidence_look_t evidence_sandbox_process(const evidence_host_t *host, const evidence_runtime_t *runtime, pid_t pid,
+                                         const char *container_id, char why[BACKEND_TEXT_MAX])
 {
     if (pid <= 0)
-        return fail(why, "the Engine names no process of the sandbox");
-    if (!is_registered_file(host, runtime, pid, why) || !is_command_right(host, runtime, pid, container_id, why))
-        return false;
-    return is_in_cgroup(host, pid, container_id) || fail(why, "the sandbox's process is not in the container's cgroup");
+        return see(EVIDENCE_UNSEEN, why, "the Engine names no process of the sandbox");
+    evidence_look_t look = look_at_program(host, runtime, pid, why);
+    if (look == EVIDENCE_HOLDS)
+        look = look_at_command(host, runtime, pid, container_id, why);
+    if (look == EVIDENCE_HOLDS && !is_in_cgroup(host, pid, container_id))
+        look = see(EVIDENCE_REFUTED, why, "the sandbox's process is not in the container's cgroup");
+    return look;
 }
 
 /* --- E4 --- */

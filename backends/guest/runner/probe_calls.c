@@ -119,6 +119,15 @@ static const call_t CALLS[] = {
     CALL(landlock_create_ruleset, BAD, 0, 0),
     CALL(landlock_add_rule, -1, 0, BAD, 0),
     CALL(landlock_restrict_self, -1, 0),
+    CALL(memfd_create, BAD, 0),
+    CALL(execveat, -1, BAD, 0, 0, 0),
+    CALL(fanotify_init, -1, 0),
+    CALL(acct, BAD),
+    CALL(syslog, 99, 0, 0), /* no such action */
+    CALL(sethostname, BAD, -1),
+    CALL(setxattr, BAD, BAD, BAD, 0, 0),
+    CALL(migrate_pages, -1, 0, 0, 0),
+    CALL(move_pages, -1, 0, 0, 0, 0, 0),
     /* By argument (6.1). */
     CALL(personality, 0x0040000 /* ADDR_NO_RANDOMIZE */),
     CALL(pkey_alloc, 0, 0),
