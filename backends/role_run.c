@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backends/role_result.h"
 #include "core/clock.h"
 #include "core/log.h"
 #include "core/mem.h"
@@ -159,6 +160,8 @@ static void on_run_end(void *arg)
     role_run_t *run = arg;
     run_check(run);
     run->co = NULL;
+    if (run->run.outcome == RUN_DONE)
+        role_result_settle(run->run.response);
     run_log(run);
     run_answer(run);
 }

@@ -60,6 +60,9 @@ static const char *cell_end(const json_t *run, char out[CELL_MAX])
         return "timed out";
     if (json_is_true(json_object_get(run, "canceled")))
         return "canceled";
+    const char *outcome = cell_text(run, "outcome");
+    if (outcome[0] != '\0' && strcmp(outcome, "completed") != 0)
+        return outcome;
     if (strcmp(cell_text(run, "verdict"), "answered") == 0)
         return cell_int(run, "exit_code", out);
     const char *reason = cell_text(run, "reason");

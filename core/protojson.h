@@ -16,6 +16,7 @@
 #include <protobuf-c/protobuf-c.h>
 
 #include "core/buffer.h"
+#include "core/utf8.h"
 
 enum {
     PROTOJSON_DEPTH_MAX = 64, /* nesting of objects and arrays, unknown members included */
@@ -42,7 +43,5 @@ bool protojson_print_string(buffer_t *out, const char *s, size_t len);
  * malformed, else malloc'ed bytes (at least one byte allocated) with *out_len set. */
 bool base64_encode(buffer_t *out, const void *data, size_t len, bool padded);
 uint8_t *base64_decode(const char *text, size_t len, size_t *out_len);
-/* RFC 3629: no surrogates, no overlong forms, nothing past U+10FFFF. */
-bool utf8_is_valid(const void *data, size_t len);
 
 #endif

@@ -18,35 +18,6 @@ static bool is_plain(uint8_t c)
     return c >= 0x20 && c < 0x80 && c != '"' && c != '\\';
 }
 
-/* The sequence of valid UTF-8 at p, or 0 with *skip the bytes one U+FFFD stands for: the longest start of a valid
- * sequence, else one byte (Unicode chapter 3.9, substitution of maximal subparts). */
-static size_t sequence_at(const char *p, size_t left, size_t *skip)
-{
-    for (size_t n = 1; n <= 4 && n <= left; n++) {
-        if (utf8_is_valid(p, n))
-            return n;
-    }
-    /* A prefix is a start of a valid sequence when some continuation completes it; 0x80, 0x90, 0xa0 and 0xbf meet every
-     * range. */
-    static const char FILL[4][3] = {"\x80\x80", "\x90\x80", "\xa0\x80", "\xbf\xbf"};
-    *skip = 1;
-    for (size_t n = 2; n <= 3 && n <= left; n++) {
-        bool starts = false;
-        for (size_t total = n + 1; total <= 4 && !starts; total++) {
-            for (int f = 0; f < 4 && !starts; f++) {
-                char whole[4];
-                memcpy(whole, p, n);
-                memcpy(whole + n, FILL[f], total - n);
-                starts = utf8_is_valid(whole, total);
-            }
-        }
-        if (!starts)
-            break;
-        *skip = n;
-    }
-    return 0;
-}
-
 static bool print_escaped(buffer_t *out, uint8_t c)
 {
     static const char NAMES[] = "btnvfr"; /* from 0x08; 0x0b has no name in JSON */
@@ -83,7 +54,7 @@ static bool print_string_body(buffer_t *out, const char *s, size_t len)
                 return false;
             continue;
         }
-        size_t skip = 0, n = sequence_at(s + i, len - i, &skip);
+        size_t skip = 0, n = utf8_sequence(s + i, len - i, &skip);
         if (!(n != 0 ? buffer_append(out, s + i, n) : buffer_append_str(out, "\xef\xbf\xbd")))
             return false;
         i += n != 0 ? n : skip;

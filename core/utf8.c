@@ -1,6 +1,9 @@
-#include "core/protojson.h"
+#include "core/utf8.h"
 
+#include <stdint.h>
 #include <string.h>
+
+#include "core/mem.h"
 
 static bool is_continuation(uint8_t c)
 {
@@ -52,4 +55,48 @@ bool utf8_is_valid(const void *data, size_t len)
         p += n;
     }
     return true;
+}
+
+size_t utf8_sequence(const char *p, size_t left, size_t *skip)
+{
+    for (size_t n = 1; n <= 4 && n <= left; n++) {
+        if (utf8_is_valid(p, n))
+            return n;
+    }
+    /* A prefix is a start of a valid sequence when some continuation completes it; 0x80, 0x90, 0xa0 and 0xbf meet every
+     * range. */
+    static const char FILL[4][3] = {"\x80\x80", "\x90\x80", "\xa0\x80", "\xbf\xbf"};
+    *skip = 1;
+    for (size_t n = 2; n <= 3 && n <= left; n++) {
+        bool starts = false;
+        for (size_t total = n + 1; total <= 4 && !starts; total++) {
+            for (int f = 0; f < 4 && !starts; f++) {
+                char whole[4];
+                memcpy(whole, p, n);
+                memcpy(whole + n, FILL[f], total - n);
+                starts = utf8_is_valid(whole, total);
+            }
+        }
+        if (!starts)
+            break;
+        *skip = n;
+    }
+    return 0;
+}
+
+char *utf8_repair(const char *text)
+{
+    static const char REPLACEMENT[] = "\xef\xbf\xbd";
+    size_t len = strlen(text);
+    if (utf8_is_valid(text, len))
+        return NULL;
+    char *out = mem_alloc_array(len + 1, sizeof(REPLACEMENT) - 1), *o = out;
+    for (size_t i = 0; i < len;) {
+        size_t skip = 0, n = utf8_sequence(text + i, len - i, &skip);
+        memcpy(o, n != 0 ? text + i : REPLACEMENT, n != 0 ? n : sizeof(REPLACEMENT) - 1);
+        o += n != 0 ? n : sizeof(REPLACEMENT) - 1;
+        i += n != 0 ? n : skip;
+    }
+    *o = '\0';
+    return out;
 }

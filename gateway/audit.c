@@ -4,8 +4,9 @@
 
 #include "core/clock.h"
 #include "core/log.h"
+#include "records/project_outcome.h"
 
-enum { AUDIT_FIELDS_MAX = 24 };
+enum { AUDIT_FIELDS_MAX = 32 };
 
 typedef struct {
     log_field_t fields[AUDIT_FIELDS_MAX];
@@ -44,6 +45,12 @@ static void add_common(line_t *l, const run_t *run)
         add(l, log_uint("code_bytes", run->code_bytes));
         add(l, log_str("grant_profile", "")); /* no run has one while there is no broker */
     }
+    if (strcmp(run->kind, "project") == 0) {
+        add(l, log_uint("files", run->files));
+        add(l, log_uint("steps", run->steps));
+        add(l, log_uint("total_bytes", run->total_bytes));
+        add(l, log_str("grant_profile", ""));
+    }
     if (run->trace_id[0] != '\0')
         add(l, log_str("trace_id", run->trace_id));
     if (run->terms.trace_id_dropped)
@@ -51,6 +58,18 @@ static void add_common(line_t *l, const run_t *run)
     if (run->passed_over[0] != '\0')
         add(l, log_str("passed_over", run->passed_over));
     add(l, log_uint("duration_ms", (clock_mono_us() - in->began_us) / 1000));
+}
+
+static void add_project(line_t *l, const Plimsoll__V1__ProjectResult *r)
+{
+    const Plimsoll__V1__StepResult *last = r->n_steps != 0 ? r->steps[r->n_steps - 1] : NULL;
+    add(l, log_str("outcome", project_outcome_name(r->outcome)));
+    add(l, log_str("outcome_detail", r->outcome_detail));
+    add(l, log_uint("steps_ran", r->n_steps));
+    add(l, log_int("exit_code", last != NULL ? last->exit_code : project_exit_code(r)));
+    add(l,
+        log_bool("timed_out", last != NULL ? last->timed_out
+                                           : r->outcome == PLIMSOLL__V1__PROJECT_OUTCOME__PROJECT_OUTCOME_TIMED_OUT));
 }
 
 void audit_run(const run_t *run, const Plimsoll__V1__RunResponse *r)
@@ -62,6 +81,8 @@ void audit_run(const run_t *run, const Plimsoll__V1__RunResponse *r)
         add(&l, log_int("exit_code", r->javascript->exit_code));
         add(&l, log_bool("timed_out", r->javascript->timed_out));
     }
+    if (r->result_case == PLIMSOLL__V1__RUN_RESPONSE__RESULT_PROJECT)
+        add_project(&l, r->project);
     if (r->record != NULL)
         add(&l, log_str("record_sha256", r->record->record_sha256));
     log_write(LOG_INFO, message_of(run, false), l.fields, l.count);

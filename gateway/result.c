@@ -8,10 +8,22 @@
 #include "core/clock.h"
 #include "core/mem.h"
 #include "core/protowire.h"
+#include "gateway/metrics.h"
+#include "records/project_outcome.h"
 #include "gateway/audit.h"
 #include "gateway/link.h"
 
+#define PROJECT_OUTCOME(name) PLIMSOLL__V1__PROJECT_OUTCOME__PROJECT_OUTCOME_##name
+
 enum { RECORD_VERSION_OF_PROTOCOL_3 = 2, RECORD_VERSION_OF_PROTOCOL_4 = 4 };
+
+static const metric_t OUTCOME_METRICS[PROJECT_OUTCOME_LAST + 1] = {
+    [PROJECT_OUTCOME(COMPLETED)] = METRIC_OUTCOME_COMPLETED,
+    [PROJECT_OUTCOME(SETUP_FAILED)] = METRIC_OUTCOME_SETUP_FAILED,
+    [PROJECT_OUTCOME(TIMED_OUT)] = METRIC_OUTCOME_TIMED_OUT,
+    [PROJECT_OUTCOME(PROTOCOL_ERROR)] = METRIC_OUTCOME_PROTOCOL_ERROR,
+    [PROJECT_OUTCOME(RUNNER_FAILED)] = METRIC_OUTCOME_RUNNER_FAILED,
+};
 
 static bool is_result_of(const Plimsoll__V1__RunResponse *r, const char *kind)
 {
@@ -39,6 +51,8 @@ static const char *judge(const run_t *run, const Plimsoll__V1__RunResponse *r)
         return "the backend's answer names another backend";
     if (!is_result_of(r, run->kind))
         return "the backend's answer holds no result of the request's kind";
+    if (strcmp(run->kind, "project") == 0 && project_outcome_name(r->project->outcome)[0] == '\0')
+        return "the backend's answer states no outcome of the project";
     if (!names_a_tier(r->isolation))
         return "the backend's answer states a tier there is not";
     const provider_t *provider = provider_find(r->sandbox);
@@ -97,6 +111,11 @@ const char *result_complete(run_t *run, const Plimsoll__Backend__RunDone *done)
         free(r->instance);
         r->instance = (char *)protobuf_c_empty_string;
     }
+    if (r->result_case == PLIMSOLL__V1__RUN_RESPONSE__RESULT_PROJECT) {
+        metric_inc(OUTCOME_METRICS[r->project->outcome]);
+        if (run->protocol < 4 && r->project->outcome == PROJECT_OUTCOME(RUNNER_FAILED))
+            r->project->outcome = PROJECT_OUTCOME(SETUP_FAILED); /* what protocol 3 has for it */
+    }
     make_record(run, r, &record, result_sha256, record_sha256);
     r->record = &record;
     outcome_t *o = run->outcome = outcome_create();
@@ -129,9 +148,10 @@ void result_fill_settlement(const outcome_t *o, store_settlement_t *s, result_se
     if (r->result_case == PLIMSOLL__V1__RUN_RESPONSE__RESULT_JAVASCRIPT) {
         s->exit_code = r->javascript->exit_code;
         s->timed_out = r->javascript->timed_out;
-    } else if (r->result_case == PLIMSOLL__V1__RUN_RESPONSE__RESULT_PROJECT && r->project->n_steps != 0) {
-        s->exit_code = r->project->steps[r->project->n_steps - 1]->exit_code;
-        s->timed_out = r->project->outcome == PLIMSOLL__V1__PROJECT_OUTCOME__PROJECT_OUTCOME_TIMED_OUT;
+    } else if (r->result_case == PLIMSOLL__V1__RUN_RESPONSE__RESULT_PROJECT) {
+        s->exit_code = project_exit_code(r->project);
+        s->timed_out = r->project->outcome == PROJECT_OUTCOME(TIMED_OUT);
+        s->project_outcome = (uint8_t)r->project->outcome;
     }
     s->record_len = plimsoll__v1__run_record__get_packed_size(r->record);
     kept->record = mem_alloc(s->record_len);

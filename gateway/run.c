@@ -198,6 +198,12 @@ static void keep_facts(run_t *run)
     software_rule_id(request->software_rule, run->rule_id);
     if (request->payload_case == PLIMSOLL__V1__RUN_REQUEST__PAYLOAD_JAVASCRIPT)
         run->code_bytes = (uint32_t)strlen(request->javascript->code);
+    else if (request->payload_case == PLIMSOLL__V1__RUN_REQUEST__PAYLOAD_PROJECT) {
+        run->files = (uint32_t)request->project->n_files;
+        run->steps = (uint32_t)request->project->n_steps;
+        for (size_t i = 0; i < request->project->n_files; i++)
+            run->total_bytes += (uint32_t)request->project->files[i]->content.len; /* within FILES_BYTES_MAX */
+    }
     digest_request(request, run->request_sha256);
     random_hex(run->run_id, 16);
     if (request->software_rule != NULL) {

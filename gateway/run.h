@@ -36,6 +36,7 @@ typedef struct run {
     char trace_id[65];
     const char *kind;
     uint32_t protocol, code_bytes;
+    uint32_t files, steps, total_bytes; /* of a project */
     int32_t asked_timeout_ms;
     Plimsoll__V1__SoftwareRule *rule; /* kept for the check of the answer; NULL = none */
     bool keyed, has_place;

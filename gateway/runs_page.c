@@ -8,6 +8,7 @@
 #include "core/protojson.h"
 #include "gateway/answer.h"
 #include "records/plimsoll.pb-c.h"
+#include "records/project_outcome.h"
 
 enum { PAGE_DEFAULT = 50, PAGE_MAX = 500, CURSOR_MAX = 128, PAGE_BYTES_MAX = 4 * 1024 * 1024 };
 
@@ -38,6 +39,7 @@ static void add_run(buffer_t *b, const store_run_t *r, bool with_record)
     add_string(b, "unanswered", r->unknown_code);
     add_string(b, "reason", r->reason);
     add_string(b, "trace_id", r->trace_id);
+    add_string(b, "outcome", project_outcome_name(r->project_outcome));
     buffer_printf(b,
                   ",\"started_unix_ms\":%lld,\"ended_unix_ms\":%lld,\"exit_code\":%d,\"timed_out\":%s,\"canceled\":%s",
                   (long long)r->started_unix_ms, (long long)r->ended_unix_ms, r->exit_code,

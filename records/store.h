@@ -91,6 +91,7 @@ typedef struct {
     int64_t started_unix_ms;
     int64_t ended_unix_ms;
     int32_t exit_code;
+    uint8_t project_outcome; /* number of a project's outcome; 0 for other kinds */
     bool timed_out;
     bool canceled;
     const char *unknown_code; /* VERDICT_UNKNOWN: Connect code */
@@ -113,6 +114,7 @@ typedef struct {
         *unknown_code, *reason, *trace_id, *caller;
     int64_t started_unix_ms, ended_unix_ms;
     int32_t exit_code;
+    uint8_t project_outcome;
     bool timed_out, canceled;
     const uint8_t *record; /* packed RunRecord, empty unless asked for one run */
     size_t record_len;

@@ -2,11 +2,10 @@
  * The value of a run's key: one string, as a hash with a value past 64 bytes costs Redis three times the memory.
  * Version 1:
  *
- *   u8 version, u8 verdict, u8 flags (1 timed out, 2 canceled), i32 exit code, i64 started, i64 ended (big-endian),
- *   eleven texts (request id, backend, tier, kind, request, result and record digest, unknown code, reason, trace id,
- *   caller),
- * each u16: bit 15 = lowercase hex kept as bytes, bits 0-14 = bytes that follow, the packed plimsoll.v1.RunRecord to
- * the end.
+ *   u8 version, u8 verdict, u8 flags (1 timed out, 2 canceled, bits 2-4 a project's outcome), i32 exit code, i64
+ * started, i64 ended (big-endian), eleven texts (request id, backend, tier, kind, request, result and record digest,
+ * unknown code, reason, trace id, caller), each u16: bit 15 = lowercase hex kept as bytes, bits 0-14 = bytes that
+ * follow, the packed plimsoll.v1.RunRecord to the end.
  */
 #include "records/store_internal.h"
 
@@ -14,11 +13,14 @@
 #include <string.h>
 
 #include "core/mem.h"
+#include "records/project_outcome.h"
 
 enum {
     VERSION = 1,
     FLAG_TIMED_OUT = 1,
     FLAG_CANCELED = 2,
+    OUTCOME_SHIFT = 2,
+    OUTCOME_MASK = 7,
     FIXED = 3 + 4 + 8 + 8,
     TEXTS = STORE_RUN_TEXTS,
     TEXT_PACKED = 0x8000,
@@ -94,7 +96,10 @@ void store_run_pack(const store_settlement_t *s, uint8_t **out, size_t *len)
     uint8_t *base = mem_alloc(FIXED + TEXTS_MAX + s->record_len), *at = base;
     at = put_number(at, VERSION, 1);
     at = put_number(at, (uint64_t)s->verdict, 1);
-    at = put_number(at, (s->timed_out ? FLAG_TIMED_OUT : 0) | (s->canceled ? FLAG_CANCELED : 0), 1);
+    at = put_number(at,
+                    (s->timed_out ? FLAG_TIMED_OUT : 0) | (s->canceled ? FLAG_CANCELED : 0) |
+                        (s->project_outcome & OUTCOME_MASK) << OUTCOME_SHIFT,
+                    1);
     at = put_number(at, (uint32_t)s->exit_code, 4);
     at = put_number(at, (uint64_t)s->started_unix_ms, 8);
     at = put_number(at, (uint64_t)s->ended_unix_ms, 8);
@@ -114,8 +119,10 @@ const char *store_run_unpack(const char *run_id, const uint8_t *base, size_t len
         return "unknown version";
     if (base[1] > VERDICT_UNKNOWN)
         return "unknown verdict";
-    if ((base[2] & ~(FLAG_TIMED_OUT | FLAG_CANCELED)) != 0)
+    if ((base[2] & ~(FLAG_TIMED_OUT | FLAG_CANCELED | OUTCOME_MASK << OUTCOME_SHIFT)) != 0)
         return "unknown flags";
+    if ((base[2] >> OUTCOME_SHIFT & OUTCOME_MASK) > PROJECT_OUTCOME_LAST)
+        return "unknown outcome";
     const uint8_t *at = base + FIXED, *end = base + len;
     for (size_t i = 0; i != TEXTS; ++i) {
         at = get_text(at, end, out->text[i]);
@@ -139,6 +146,7 @@ const char *store_run_unpack(const char *run_id, const uint8_t *base, size_t len
         .started_unix_ms = (int64_t)get_number(base + 7, 8),
         .ended_unix_ms = (int64_t)get_number(base + 15, 8),
         .exit_code = (int32_t)(uint32_t)get_number(base + 3, 4),
+        .project_outcome = base[2] >> OUTCOME_SHIFT & OUTCOME_MASK,
         .timed_out = (base[2] & FLAG_TIMED_OUT) != 0,
         .canceled = (base[2] & FLAG_CANCELED) != 0,
         .record = at,

@@ -14,6 +14,7 @@
  *   - hold MS
  *   - hold until PATH is gone
  *   - deaf MS: whatever the deadline or a cancel says
+ * Acts that say what a project came to: loadtest/standin/project.h.
  *
  * PLIMSOLL_STANDIN1 (of "standin") and PLIMSOLL_STANDIN2 (of "standin2") hold words, comma-separated:
  *     tier=NAME software=IDENTITY policy=TEXT ceiling=MS kinds=javascript+project then=LINE
@@ -34,6 +35,7 @@
 #include "core/co.h"
 #include "core/fault.h"
 #include "core/mem.h"
+#include "loadtest/standin/project.h"
 
 enum {
     STANDIN_MAGIC = 0x7374616e,
@@ -66,6 +68,7 @@ typedef struct {
     standin_t *wall;
     backend_run_t *run;
     bool is_canceled, is_late;
+    standin_plan_t plan;
 } play_t;
 
 static standin_t *standin_check(void *self)
@@ -192,12 +195,17 @@ static bool standin_prove(void *self, backend_facts_t *facts, char failure[BACKE
 
 /* --- answers --- */
 
-static Plimsoll__V1__RunResponse *response_of(bool is_project, int32_t exit_code, bool is_timed_out, uint8_t *out,
-                                              size_t len)
+static bool is_project(const play_t *play)
+{
+    return play->run->request->payload_case == PLIMSOLL__V1__RUN_REQUEST__PAYLOAD_PROJECT;
+}
+
+static Plimsoll__V1__RunResponse *response_of(const play_t *play, bool as_project, int32_t exit_code, bool is_timed_out,
+                                              uint8_t *out, size_t len)
 {
     Plimsoll__V1__RunResponse *response = mem_alloc(sizeof(*response));
     plimsoll__v1__run_response__init(response);
-    if (!is_project) {
+    if (!as_project) {
         Plimsoll__V1__JavaScriptResult *js = mem_alloc(sizeof(*js));
         plimsoll__v1__java_script_result__init(js);
         js->exit_code = exit_code;
@@ -207,26 +215,10 @@ static Plimsoll__V1__RunResponse *response_of(bool is_project, int32_t exit_code
         response->javascript = js;
         return response;
     }
-    Plimsoll__V1__ProjectResult *project = mem_alloc(sizeof(*project));
-    Plimsoll__V1__StepResult *step = mem_alloc(sizeof(*step));
-    plimsoll__v1__project_result__init(project);
-    plimsoll__v1__step_result__init(step);
-    step->exit_code = exit_code;
-    step->timed_out = is_timed_out;
-    step->stdout = (ProtobufCBinaryData){len, out};
-    project->n_steps = 1;
-    project->steps = mem_alloc(sizeof(*project->steps));
-    project->steps[0] = step;
-    project->outcome = is_timed_out ? PLIMSOLL__V1__PROJECT_OUTCOME__PROJECT_OUTCOME_TIMED_OUT
-                                    : PLIMSOLL__V1__PROJECT_OUTCOME__PROJECT_OUTCOME_COMPLETED;
     response->result_case = PLIMSOLL__V1__RUN_RESPONSE__RESULT_PROJECT;
-    response->project = project;
+    response->project = standin_plan_result(&play->plan, is_project(play) ? play->run->request->project : NULL,
+                                            exit_code, is_timed_out, out, len);
     return response;
-}
-
-static bool is_project(const play_t *play)
-{
-    return play->run->request->payload_case == PLIMSOLL__V1__RUN_REQUEST__PAYLOAD_PROJECT;
 }
 
 /* Ends the run with these bytes, which it takes, and with what the waits before met. */
@@ -240,7 +232,7 @@ static void finish(play_t *play, int32_t exit_code, uint8_t *out, size_t len)
     }
     if (play->is_late || play->is_canceled)
         exit_code = play->is_late ? EXIT_DEADLINE : EXIT_CANCELED;
-    backend_run_done(play->run, name, response_of(is_project(play), exit_code, play->is_late, out, len),
+    backend_run_done(play->run, name, response_of(play, is_project(play), exit_code, play->is_late, out, len),
                      play->is_canceled);
 }
 
@@ -299,7 +291,7 @@ static bool act_lie(play_t *play, const char *rest)
 {
     bool wrong_kind = strcmp(rest, "kind") == 0;
     Plimsoll__V1__RunResponse *response =
-        response_of(is_project(play) != wrong_kind, 0, false, (uint8_t *)mem_strdup("lie\n"), strlen("lie\n"));
+        response_of(play, is_project(play) != wrong_kind, 0, false, (uint8_t *)mem_strdup("lie\n"), strlen("lie\n"));
     backend_run_done(play->run, strcmp(rest, "name") == 0 ? "somebody" : play->wall->name, response, false);
     if (strncmp(rest, "tier ", 5) == 0)
         replace(&response->isolation, rest + 5);
@@ -401,6 +393,8 @@ static bool act(play_t *play, const char *line)
     for (size_t i = 0; i < sizeof(acts) / sizeof(acts[0]); ++i)
         if (strlen(acts[i].verb) == len && strncmp(line, acts[i].verb, len) == 0)
             return acts[i].act(play, line[len] == ' ' ? line + len + 1 : "");
+    if (standin_plan_take(&play->plan, line, len, line[len] == ' ' ? line + len + 1 : ""))
+        return false;
     backend_run_fail(play->run, "internal", "the stand-in knows no such act", line);
     return true;
 }

@@ -337,7 +337,7 @@ static void cut_and_changed_values_are_named_not_read(void **state)
     static const struct {
         size_t at;
         uint8_t value;
-    } bad[] = {{0, 0}, {0, 2}, {1, 3}, {2, 4}, {2, 255}};
+    } bad[] = {{0, 0}, {0, 2}, {1, 3}, {2, 6 << 2}, {2, 32}, {2, 255}};
     for (size_t i = 0; i != sizeof(bad) / sizeof(bad[0]); ++i) {
         uint8_t was = value[bad[i].at];
         value[bad[i].at] = bad[i].value;
