@@ -104,6 +104,9 @@ static bool has_word(const char *text, const char *word, const char *after)
 
 static void no_environment(const char *path, const char *text, void *data)
 {
+    /* the program that is PID 1 in a sandbox: it clears its environment, and its probes look at that of others */
+    if (strstr(path, "/backends/guest/runner/") != NULL)
+        return;
     if (has_word(text, "getenv", "(") || has_word(text, "secure_getenv", "(") || has_word(text, "environ", "")) {
         print_message("%s reads the environment\n", path);
         (*(int *)data)++;
