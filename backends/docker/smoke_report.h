@@ -36,7 +36,8 @@ json_t *smoke_report_read(const void *bytes, size_t len, char why[BACKEND_TEXT_M
 /* False with the first check that does not hold, such as "S4: the sandbox has the network interface eth0". */
 bool smoke_report_judge(const json_t *report, const smoke_expect_t *expect, char why[BACKEND_TEXT_MAX]);
 
-/* The largest number of bytes one place is filled with: half the memory limit, as these pages are charged to it. */
+/* The largest number of bytes one place is filled with: half the memory limit and a little, as its pages
+ * are charged to it. */
 uint64_t smoke_fill_max(const docker_promise_t *promise);
 /* S12: the throwaway host socket said its word. */
 bool smoke_report_has_socket(const json_t *report);
