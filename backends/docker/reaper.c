@@ -119,11 +119,15 @@ static bool parse_expires(const char *text, int64_t *out)
     return true;
 }
 
-/* The container's name without the Engine's slash; NULL unless it has exactly one and that is a gateway's. */
-static const char *name_of(const json_t *entry)
+/* The container's name without the Engine's slash, its ID when it has none any more (its removal has begun), or NULL
+ * when it is no gateway's name. */
+static const char *name_of(const json_t *entry, bool *is_nameless)
 {
     const json_t *names = json_object_get(entry, "Names");
     const char *name = json_string_value(json_array_get(names, 0));
+    *is_nameless = json_is_array(names) && json_array_size(names) == 0;
+    if (*is_nameless)
+        return json_string_value(json_object_get(entry, "Id"));
     if (json_array_size(names) != 1 || name == NULL || name[0] != '/')
         return NULL;
     ++name;
@@ -140,14 +144,15 @@ bool reaper_is_due(const json_t *entry, const reaper_view_t *view, const char **
     const char *host = json_string_value(json_object_get(labels, "sbx.host"));
     const char *expires = json_string_value(json_object_get(labels, "sbx.expires"));
     int64_t expires_s;
+    bool is_nameless;
 
-    *name = name_of(entry);
+    *name = name_of(entry, &is_nameless);
     *id = json_string_value(json_object_get(entry, "Id"));
     if (*name == NULL || *id == NULL || gateway == NULL || strcmp(gateway, "1") != 0 || instance == NULL ||
         !is_word(instance, INSTANCE_MAX) || expires == NULL || !parse_expires(expires, &expires_s))
         return false;
     if (strcmp(instance, view->instance) == 0)
-        return !view->is_owned(view->data, *name);
+        return !is_nameless && !view->is_owned(view->data, *name);
     if (expires_s + REAPER_EXPIRED_MARGIN_S < view->now_s)
         return true;
     return host != NULL && view->host[0] != '\0' && strcmp(host, view->host) == 0 &&
@@ -159,6 +164,16 @@ bool reaper_is_due(const json_t *entry, const reaper_view_t *view, const char **
 static bool is_owned(void *data, const char *name)
 {
     return docker_owns(data, name);
+}
+
+/* The Engine's list can go on naming one that it has removed; an exact look-up is what counts (spec 1.6). */
+static bool is_there(docker_t *docker, const char *id)
+{
+    engine_answer_t answer;
+    engine_container_inspect(docker->engine, id, REAPER_LIST_MS, &answer);
+    bool is_absent = answer.outcome == ENGINE_ABSENT;
+    engine_answer_dispose(&answer);
+    return !is_absent;
 }
 
 /* False when the Engine did not answer. */
@@ -180,7 +195,7 @@ static bool look_round(docker_t *docker)
     bool is_answered = answer.outcome == ENGINE_OK;
     json_array_foreach(answer.json, i, entry)
     {
-        if (!reaper_is_due(entry, &view, &name, &id) || teardown_has(docker->teardown, name))
+        if (!reaper_is_due(entry, &view, &name, &id) || teardown_has(docker->teardown, name) || !is_there(docker, id))
             continue;
         log_event(LOG_WARN, "sandbox found left behind", log_str("backend", docker->name), log_str("name", name),
                   log_str("container", id));
