@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "backends/docker/docker.h"
 #include "backends/wasm/wasm.h"
 #include "core/clock.h"
 #include "core/fault.h"
@@ -11,15 +12,17 @@
 
 static const backend_ops_t *known[BACKENDS_MAX] = {
     &WASM_BACKEND,
+    &DOCKER_BACKEND,
+    &GVISOR_BACKEND,
 #ifdef PLIMSOLL_STANDIN
     &STANDIN_BACKEND,
     &STANDIN2_BACKEND,
 #endif
 };
 #ifdef PLIMSOLL_STANDIN
-static size_t known_count = 3;
+static size_t known_count = 5;
 #else
-static size_t known_count = 1;
+static size_t known_count = 3;
 #endif
 
 void backend_add(const backend_ops_t *ops)

@@ -155,8 +155,7 @@ static void late_text(const guest_result_t *result, char text[DETAIL_MAX])
         snprintf(text, DETAIL_MAX, "the run's time was over before its first step");
 }
 
-static void set_whole(Plimsoll__V1__ProjectResult *out, const guest_result_t *result, const result_view_t *view,
-                      char text[DETAIL_MAX])
+static void set_whole(Plimsoll__V1__ProjectResult *out, const guest_result_t *result, char text[DETAIL_MAX])
 {
     switch (result->outcome) {
     case GUEST_COMPLETED:
@@ -173,7 +172,7 @@ static void set_whole(Plimsoll__V1__ProjectResult *out, const guest_result_t *re
     case GUEST_RUNNER_FAILED:
         break;
     }
-    out->outcome = view->protocol >= RESULT_RUNNER_FAILED_SINCE ? OUTCOME(RUNNER_FAILED) : OUTCOME(PROTOCOL_ERROR);
+    out->outcome = OUTCOME(RUNNER_FAILED);
     snprintf(text, DETAIL_MAX, "the runner failed%s%.200s", result->detail[0] != '\0' ? ": " : "", result->detail);
 }
 
@@ -182,7 +181,7 @@ static void set_outcome(Plimsoll__V1__ProjectResult *out, const guest_result_t *
     char text[DETAIL_MAX] = "";
     switch (view->end) {
     case RESULT_WHOLE:
-        set_whole(out, result, view, text);
+        set_whole(out, result, text);
         break;
     case RESULT_LATE:
         out->outcome = OUTCOME(TIMED_OUT);

@@ -10,10 +10,9 @@
 
 enum {
     RESULT_EXIT_DEADLINE = 124,
-    RESULT_EXIT_CANCELED = 137,     /* 128 + SIGKILL: stopped because the caller went away */
-    RESULT_EXIT_UNKNOWN = -1,       /* a step whose end nobody reported */
-    RESULT_COMMAND_CHARS = 16384,   /* kept of a step's line */
-    RESULT_RUNNER_FAILED_SINCE = 4, /* protocol number with an outcome of its own for that */
+    RESULT_EXIT_CANCELED = 137,   /* 128 + SIGKILL: stopped because the caller went away */
+    RESULT_EXIT_UNKNOWN = -1,     /* a step whose end nobody reported */
+    RESULT_COMMAND_CHARS = 16384, /* kept of a step's line */
 };
 
 typedef enum {
@@ -27,7 +26,6 @@ typedef struct {
     result_end_t end;
     const char *detail; /* RESULT_LOST: why, in our own words */
     uint64_t given_us;  /* since the job was given */
-    uint32_t protocol;  /* the request's */
 } result_view_t;
 
 /* Both take the output out of `result`. */

@@ -207,10 +207,7 @@ static void await_final(member_t *member, uint64_t end_us, verdict_t *verdict)
 static void answer(docker_t *docker, member_t *member, backend_run_t *run, const verdict_t *verdict, uint64_t given_us)
 {
     guest_result_t *result = guest_result(member_guest(member));
-    result_view_t view = {.end = verdict->end,
-                          .detail = verdict->detail,
-                          .given_us = clock_mono_us() - given_us,
-                          .protocol = run->request->protocol};
+    result_view_t view = {.end = verdict->end, .detail = verdict->detail, .given_us = clock_mono_us() - given_us};
     Plimsoll__V1__RunResponse *response = run->request->payload_case == PLIMSOLL__V1__RUN_REQUEST__PAYLOAD_JAVASCRIPT
                                               ? result_javascript(result, &view)
                                               : result_project(run->request->project, result, &view);
