@@ -58,9 +58,7 @@ def node_pin():
 
 def protocol():
     """The number of the runner's frames, as its own header has it."""
-    header = ROOT / "backends/guest/frame.h"
-    found = re.search(r"\bFRAME_PROTOCOL\s*=\s*(\d+)", header.read_text()) if header.exists() else None
-    return found.group(1) if found else "1"
+    return re.search(r"\bJOB_PROTOCOL = (\d+)", (ROOT / "backends/guest/job.h").read_text()).group(1)
 
 
 def digest_of(parts):
