@@ -362,9 +362,10 @@ static bool same_mounts(const json_t *inspect, const container_spec_t *spec)
     if (count != 1 || type == NULL || from == NULL || at == NULL || strcmp(type, "bind") != 0)
         return false;
     size_t from_len = strlen(from), at_len = strlen(at);
+    if (strncmp(spec->bind, from, from_len) != 0 || spec->bind[from_len] != ':')
+        return false;
     const char *rest = spec->bind + from_len + 1;
-    return strncmp(spec->bind, from, from_len) == 0 && spec->bind[from_len] == ':' && strncmp(rest, at, at_len) == 0 &&
-           (rest[at_len] == '\0' || rest[at_len] == ':');
+    return strncmp(rest, at, at_len) == 0 && (rest[at_len] == '\0' || rest[at_len] == ':');
 }
 
 static bool has_no_network(const json_t *inspect)
