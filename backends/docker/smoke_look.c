@@ -97,6 +97,7 @@ static void conclude(smoke_look_t *look)
 
 void smoke_look_end(smoke_look_t *look)
 {
+    const evidence_tasks_t *tasks = &look->tasks;
     look->_is_over = true;
     look->_waiter = co_self();
     /* It ends by itself within one look and one pause; what it points to must not go before. */
@@ -108,10 +109,10 @@ void smoke_look_end(smoke_look_t *look)
     if (look->_box->test->want->preflight->runtime.is_gvisor) {
         if (look->kernel == EVIDENCE_HOLDS)
             conclude(look);
-    } else if (look->_looks > 0 && (look->tasks.by_program == 0 || look->tasks.by_name == 0)) {
-        /* The other half of the contrast: under runc the same look finds them, or it is no look. */
-        log_event(LOG_DEBUG, "guest tasks not seen", log_int("by_program", look->tasks.by_program),
-                  log_int("by_name", look->tasks.by_name));
+    } else if (look->_looks > 0 && (tasks->by_name == 0 || (tasks->saw_sandbox && tasks->by_program == 0))) {
+        /* The other half of the contrast: under runc the same look finds them, or it is no look at this machine. */
+        log_event(LOG_WARN, "guest tasks not seen", log_int("by_program", tasks->by_program),
+                  log_int("by_name", tasks->by_name));
     }
 }
 
