@@ -88,7 +88,7 @@ def test_a_snippet_at_its_deadline():
     (step,) = result.steps
     assert (result.outcome, step.code, step.timed_out, step.signal) == (TIMED_OUT, 124, True, 0)
     assert (step.out, step.err) == (b"A", b"B")  # what it said before is not lost
-    assert 1_000_000 <= step.duration_us < 1_500_000 and time.monotonic() - begun < 5
+    assert 1_000_000 <= step.duration_us < 3_000_000 and time.monotonic() - begun < 10
 
 
 def test_output_is_bytes():
@@ -143,7 +143,7 @@ def test_the_jobs_time_is_one_for_all_steps():
     assert [(s.code, s.timed_out) for s in result.steps] == [(0, False), (124, True)]
     assert result.outcome == TIMED_OUT and "step 2" in result.detail
     assert result.steps[1].out == b"before\n"
-    assert 1.1 < time.monotonic() - begun < 4
+    assert 1.1 < time.monotonic() - begun < 10
 
 
 def test_a_step_that_ignores_signals_ends_at_the_deadline():
@@ -251,14 +251,16 @@ def test_the_detail_of_a_failed_setup_is_text():
 def test_artifacts_are_regular_files_below_the_work_directory():
     lines = """
         echo plain > plain; mkdir dir; echo in > dir/in; mkfifo fifo; ln plain hard; ln -s plain link; ln -s /etc/passwd out; ln -s / root
-        ln -s dir dirlink; : > empty; printf '\\377\\000\\365SB1' > binary; ln -s loop loop; echo no > unreadable; chmod 0 unreadable; mkdir shut; echo x > shut/f; chmod 311 shut
+        ln -s dir dirlink; ln -s /work/dir abs; ln -s ../work2 up; mkdir -p deep/er; ln -s ../../dir deep/er/back; ln -s a2 a1; ln -s a1 a2; ln -s /workshop near; ln -s / deep/top; : > empty; printf '\\377\\000\\365SB1' > binary; ln -s loop loop; echo no > unreadable; chmod 0 unreadable; mkdir shut; echo x > shut/f; chmod 311 shut
     """
     names = ["plain", "missing", "dir", "fifo", "hard", "link", "out", "root/etc/passwd", "loop", "empty", "dir/in", "binary", "plain/x", "unreadable",
-             "../etc/passwd", "/etc/passwd", "dir/../plain", "shut/f", "dir/in/"]
+             "../etc/passwd", "/etc/passwd", "dir/../plain", "shut/f", "dir/in/",
+             "dirlink/in", "abs/in", "deep/er/back/in", "a1/in", "up/in", "near/in", "deep/top/work/dir/in", "dirlink"]
     begun = time.monotonic()
     result = project(lines, artifacts=names)
     assert {names[n]: c for n, c in result.artifacts} == {
-        "plain": b"plain\n", "hard": b"plain\n", "empty": b"", "dir/in": b"in\n", "binary": b"\xff\0\xf5SB1", "shut/f": b"x\n"}
+        "plain": b"plain\n", "hard": b"plain\n", "empty": b"", "dir/in": b"in\n", "binary": b"\xff\0\xf5SB1", "shut/f": b"x\n",
+        "dirlink/in": b"in\n", "abs/in": b"in\n", "deep/er/back/in": b"in\n"}
     assert result.outcome == COMPLETED and not result.artifacts_truncated
     assert time.monotonic() - begun < 5  # the FIFO did not hold it up
 
@@ -443,7 +445,7 @@ def test_the_reader_takes_nothing_any_more():
         begun = time.monotonic()
         r.give(job(PROJECT, steps=["head -c 3000000 /dev/zero; sleep 60"], timeout_ms=1000))
         assert r.wait(20) == 123
-        assert 10 <= time.monotonic() - begun < 15
+        assert 10 <= time.monotonic() - begun < 18
 
 
 def test_a_slow_reader_gets_everything():
@@ -453,6 +455,17 @@ def test_a_slow_reader_gets_everything():
         time.sleep(0.5)
         (step,) = r.result(digest).steps
         assert len(step.out) == 1000000 and step.err == b"end\n"
+
+
+@pytest.mark.parametrize("wait,size", [(0.5, 100000), (0.5, 131000), (0.5, 135000), (4, 131000)])
+def test_output_that_waited_behind_a_reader_when_its_step_ended(wait, size):
+    """Pipes of 64 KiB before and behind the runner, and what it holds itself, were full when the step ended; nothing of it may be lost."""
+    with Runner("none") as r:
+        r.begin(preboot=0)
+        digest = r.give(job(PROJECT, steps=[f"head -c {size} /dev/zero"]))
+        time.sleep(wait)
+        (step,) = r.result(digest).steps
+        assert (len(step.out), step.out_total, step.out_truncated) == (size, size, False)
 
 
 # -- the probe --

@@ -12,8 +12,8 @@ int files_open_work(const char *path)
     return open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
 }
 
-/* The directory of `path` below `work`, and the last component in `name`. -1 with errno. */
-static int open_parent(int work, job_bytes_t path, bool is_made, char name[JOB_PATH_MAX + 1])
+/* The directory of `path` below `work`, made as needed, and the last component in `name`. -1 with errno. */
+static int make_parent(int work, job_bytes_t path, char name[JOB_PATH_MAX + 1])
 {
     const uint8_t *at = path.bytes, *end = path.bytes + path.len;
     int dir = work;
@@ -24,7 +24,7 @@ static int open_parent(int work, job_bytes_t path, bool is_made, char name[JOB_P
         name[len] = '\0';
         if (slash == NULL)
             return dir;
-        if (is_made && mkdirat(dir, name, 0755) != 0 && errno != EEXIST)
+        if (mkdirat(dir, name, 0755) != 0 && errno != EEXIST)
             break;
         int next = openat(dir, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (next < 0)
@@ -41,14 +41,14 @@ static int open_parent(int work, job_bytes_t path, bool is_made, char name[JOB_P
     return -1;
 }
 
-/* A descriptor of the path's file, or -1 with errno. */
-static int open_below(int work, job_bytes_t path, int flags)
+/* A descriptor of the new file, or -1 with errno. */
+static int create(int work, job_bytes_t path)
 {
     char name[JOB_PATH_MAX + 1];
-    int dir = open_parent(work, path, (flags & O_CREAT) != 0, name);
+    int dir = make_parent(work, path, name);
     if (dir < 0)
         return -1;
-    int fd = openat(dir, name, flags | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC, 0644);
+    int fd = openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
     int err = errno;
     if (dir != work)
         close(dir);
@@ -72,7 +72,7 @@ static bool write_whole(int fd, job_bytes_t content)
 
 static bool write_one(int work, const job_file_t *file)
 {
-    int fd = open_below(work, file->path, O_WRONLY | O_CREAT | O_EXCL);
+    int fd = create(work, file->path);
     if (fd < 0)
         return false;
     bool is_written = write_whole(fd, file->content);
@@ -110,76 +110,4 @@ bool files_write(int work, const job_t *job, char detail[JOB_DETAIL_MAX + 1])
         return false;
     }
     return true;
-}
-
-/* --- artifacts --- */
-
-static bool is_same(const struct stat *a, const struct stat *b)
-{
-    return a->st_dev == b->st_dev && a->st_ino == b->st_ino && a->st_size == b->st_size &&
-           a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
-}
-
-static void send_head(link_t *link, size_t number, uint32_t len)
-{
-    uint8_t payload[FRAME_PAYLOAD_MAX];
-    job_artifact_t head = {.number = (uint16_t)number, .len = len};
-    link_send(link, FRAME_ARTIFACT, payload, job_artifact_encode(&head, payload));
-}
-
-/* Sends `len` bytes; false when there are other than `len` in the file. */
-static bool send_content(link_t *link, int fd, size_t len)
-{
-    uint8_t chunk[FRAME_PAYLOAD_MAX];
-    for (;;) {
-        size_t want = len < sizeof(chunk) ? len : sizeof(chunk);
-        ssize_t n = read(fd, chunk, want != 0 ? want : 1);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0 || len == 0)
-            return n == 0 && len == 0;
-        link_send(link, FRAME_ARTIFACT_MORE, chunk, (size_t)n);
-        len -= (size_t)n;
-    }
-}
-
-typedef enum { ARTIFACT_SENT, ARTIFACT_NONE, ARTIFACT_TOO_LARGE } artifact_t;
-
-static artifact_t send_one(link_t *link, int fd, size_t number, dev_t device, size_t *left)
-{
-    struct stat before, after;
-    if (fstat(fd, &before) != 0 || !S_ISREG(before.st_mode) || before.st_dev != device || before.st_size < 0)
-        return ARTIFACT_NONE;
-    if ((uint64_t)before.st_size > *left)
-        return ARTIFACT_TOO_LARGE;
-    size_t len = (size_t)before.st_size;
-    send_head(link, number, (uint32_t)len);
-    if (!send_content(link, fd, len) || fstat(fd, &after) != 0 || !is_same(&before, &after)) {
-        send_head(link, number, JOB_WITHDRAWN);
-        return ARTIFACT_NONE;
-    }
-    *left -= len;
-    return ARTIFACT_SENT;
-}
-
-files_sent_t files_send_artifacts(int work, const job_t *job, link_t *link)
-{
-    files_sent_t sent = {0};
-    size_t left = job->artifacts_max;
-    struct stat root;
-    if (fstat(work, &root) != 0)
-        return sent;
-    for (size_t i = 0; i < job->artifact_count && !sent.is_truncated; i++) {
-        if (!job_is_path_valid(job->artifacts[i]))
-            continue;
-        /* a FIFO does not make this wait; nothing that is no regular file is read */
-        int fd = open_below(work, job->artifacts[i], O_RDONLY | O_NONBLOCK);
-        if (fd < 0)
-            continue;
-        artifact_t one = send_one(link, fd, i, root.st_dev, &left);
-        close(fd);
-        sent.count += one == ARTIFACT_SENT;
-        sent.is_truncated = one == ARTIFACT_TOO_LARGE;
-    }
-    return sent;
 }

@@ -4,6 +4,7 @@
  * stderr only why it could not begin, and knows nothing of what carries them.
  */
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -17,14 +18,11 @@ enum { EXIT_START = 125 };
 static const char WORK[] = "/work";
 
 static runner_t runner;
+static char run_id[JOB_RUN_ID_MAX + 2]; /* and a space before it */
 
 static void fail_start(const char *why)
 {
-    char line[160] = "runner: ";
-    strncat(line, why, sizeof(line) - strlen(line) - 2);
-    strcat(line, "\n");
-    if (write(STDERR_FILENO, line, strlen(line)) < 0)
-        _exit(EXIT_START);
+    dprintf(STDERR_FILENO, "runner%s: %s\n", run_id, why);
     _exit(EXIT_START);
 }
 
@@ -93,6 +91,8 @@ static bool take_greeting(uint32_t *job_max)
     if (err != NULL)
         fail_start(err);
     bool is_preboot = hello.preboot == JOB_PREBOOT_NODE;
+    run_id[0] = ' ';
+    memcpy(run_id + 1, hello.run_id.bytes, hello.run_id.len);
     *job_max = hello.job_max < JOB_BYTES_MAX ? hello.job_max : JOB_BYTES_MAX;
     runner.world.env = copy_variables(&hello);
     job_message_dispose(&message);

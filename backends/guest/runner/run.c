@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "backends/guest/runner/artifacts.h"
 #include "backends/guest/runner/files.h"
 #include "backends/guest/runner/probe.h"
 #include "backends/guest/runner/step.h"
@@ -14,7 +15,7 @@
 typedef struct {
     job_outcome_t outcome;
     uint16_t steps;
-    files_sent_t artifacts;
+    artifacts_t artifacts;
     char detail[JOB_DETAIL_MAX + 1];
 } standing_t;
 
@@ -111,7 +112,7 @@ static void run_project(runner_t *runner, step_limits_t *limits, standing_t *sta
     }
     /* after a failed step too; not when something is left that could still change them */
     if (standing->outcome == JOB_COMPLETED || standing->outcome == JOB_TIMED_OUT)
-        standing->artifacts = files_send_artifacts(work, job, &runner->link);
+        standing->artifacts = artifacts_send(work, runner->world.directory, job, &runner->link);
     close(work);
 }
 

@@ -61,7 +61,9 @@ static size_t stream_room(const step_t *step, const stream_t *s)
     return room < step->limits->output_left ? room : step->limits->output_left;
 }
 
-/* One read. false when there is nothing more for now; the descriptor is closed at its end. */
+/* One read, of a stream that is not full. false when there is nothing more for now; the descriptor is closed at its
+ * end.
+ */
 static bool stream_read(step_t *step, stream_t *s)
 {
     static uint8_t dropped[64 * 1024];
@@ -176,16 +178,17 @@ static bool watch(step_t *step)
 }
 
 /* What is in the pipe now that nobody is left to write to it. */
-static void drain(step_t *step, stream_t *s)
+static void drain(step_t *step, stream_t *s, bool is_all_ended)
 {
-    /* with processes left that would not end, it could go on for ever */
-    uint64_t until = process_now_us() + PROCESS_KILL_MS * 1000;
-    while (*s->fd >= 0 && stream_read(step, s) && process_now_us() < until) {
-        if (!is_waiting_full(s))
-            continue;
-        link_flush(step->limits->link);
-        stream_flush(step, s);
-    }
+    /* with processes left that would not end, it could go on for ever; a slow reader may take its time */
+    uint64_t until = is_all_ended ? UINT64_MAX : process_now_us() + PROCESS_KILL_MS * 1000;
+    do {
+        /* it may come here full, and a read without room would look like the stream's end */
+        if (is_waiting_full(s)) {
+            link_flush(step->limits->link);
+            stream_flush(step, s);
+        }
+    } while (*s->fd >= 0 && stream_read(step, s) && process_now_us() < until);
     if (s->len != 0) {
         link_flush(step->limits->link);
         stream_flush(step, s);
@@ -225,8 +228,8 @@ step_end_t step_run(step_limits_t *limits, uint8_t number, process_t *process, c
     step_end_t end = {.verdict = watch(&step) ? STEP_ENDED : STEP_TIMED_OUT};
     uint64_t duration = process_now_us() - begun;
     end.is_all_ended = process_kill_all(limits->world, process);
-    drain(&step, &step.out);
-    drain(&step, &step.err);
+    drain(&step, &step.out, end.is_all_ended);
+    drain(&step, &step.err, end.is_all_ended);
     process_close(process);
     if (end.verdict == STEP_TIMED_OUT)
         end.exit_code = 124;
