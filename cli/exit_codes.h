@@ -27,12 +27,13 @@ enum {
 
 #define EXIT_CODES_HELP                                                                                                \
     "Exit codes of `plimsoll run`:\n"                                                                                  \
-    "  0-255  the run's own exit code (255 also stands for one that does not fit, such as -1)\n"                       \
+    "  0-255  the run's own exit code, a project's last step's (255 also stands for one that does not fit, such as\n"  \
+    "         -1)\n"                                                                                                   \
     "  124    the run used up its time\n"                                                                              \
     "  2      usage: nothing was sent\n"                                                                               \
     "  66     the input could not be read: nothing was sent\n"                                                         \
     "  69     refused: nothing ran\n"                                                                                  \
-    "  70     no verdict: it may have run\n"                                                                           \
+    "  70     no verdict: it may have run, or the project did not come to its end\n"                                   \
     "  74     it ran, but its output could not be written here\n"                                                      \
     "  75     refused for want of capacity: nothing ran, send it again later\n"                                        \
     "  76     an answer came that does not hold (record, binding or floor): it may have run\n"                         \

@@ -7,27 +7,8 @@
 #include "cli/exit_codes.h"
 #include "cli/terminal.h"
 #include "core/protojson.h"
+#include "records/codes.h"
 #include "records/plimsoll.pb-c.h"
-
-/* Names of the reasons, by number (spec section 4.1). */
-static const char *const MARKS[] = {NULL,          "request",   "permission", "protocol",
-                                    "unsupported", "isolation", "capacity",   "environment"};
-enum { MARK_COUNT = sizeof(MARKS) / sizeof(MARKS[0]) };
-
-/* The codes of Connect; anything else in an answer falls back to its status. */
-static const char *const CODES[] = {
-    "canceled",       "unknown",           "invalid_argument",   "deadline_exceeded",   "not_found",
-    "already_exists", "permission_denied", "resource_exhausted", "failed_precondition", "aborted",
-    "out_of_range",   "unimplemented",     "internal",           "unavailable",         "data_loss",
-    "unauthenticated"};
-
-static const char *known_code(const char *text)
-{
-    for (size_t i = 0; i < sizeof(CODES) / sizeof(CODES[0]); i++)
-        if (text != NULL && strcmp(CODES[i], text) == 0)
-            return CODES[i];
-    return NULL;
-}
 
 /* Spec section 1.7, for an answer without a usable body. */
 static const char *code_of_status(int status)
@@ -101,7 +82,7 @@ static const char *decode_mark(const char *value, size_t len)
     if (detail != NULL) {
         int reason = (int)detail->reason;
         /* A number without a name still says that nothing ran. */
-        mark = reason > 0 && reason < MARK_COUNT ? MARKS[reason] : "unknown";
+        mark = reason > MARK_NONE && reason < MARK_COUNT ? mark_name((mark_t)reason) : "unknown";
         plimsoll__v1__not_dispatched__free_unpacked(detail, NULL);
     }
     free(raw);
@@ -134,10 +115,7 @@ static details_t decode_details(const json_t *body)
 static const char *header_mark(const exchange_t *exchange)
 {
     const char *value = exchange_header(exchange, HEADER_NOT_DISPATCHED);
-    for (int i = 1; value != NULL && i < MARK_COUNT; i++)
-        if (strcmp(MARKS[i], value) == 0)
-            return MARKS[i];
-    return NULL;
+    return value != NULL ? mark_name(mark_parse(value)) : NULL;
 }
 
 static int retry_after(const exchange_t *exchange)
@@ -191,9 +169,10 @@ void failure_decode(failure_t *failure, const exchange_t *exchange, const char *
     json_t *body = exchange->body.len == 0 ? NULL
                                            : json_loadb((const char *)exchange->body.base, exchange->body.len,
                                                         JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
-    const char *code = known_code(json_string_value(json_object_get(body, "code")));
+    const char *code = json_string_value(json_object_get(body, "code"));
+    bool is_known = code != NULL && code_parse(code) != CODE_COUNT; /* anything else falls back to the status */
     const json_t *text = json_object_get(body, "message");
-    set_text(failure, FAILURE_MAY_HAVE_RUN, code != NULL ? code : code_of_status(exchange->status), "");
+    set_text(failure, FAILURE_MAY_HAVE_RUN, is_known ? code : code_of_status(exchange->status), "");
     if (json_is_string(text))
         terminal_copy(failure->message, sizeof(failure->message), json_string_value(text), json_string_length(text));
     if (failure->message[0] == '\0')

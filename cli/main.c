@@ -32,6 +32,7 @@ static const char HELP[] =
     "Runs untrusted code through a plimsoll gateway, and says with every result how strong the wall was.\n"
     "\n"
     "  run FILE           run a JavaScript file; its output and exit code become this command's\n"
+    "  run --project DIR  run commands in a directory of files, and bring files back\n"
     "  describe           what stands behind the gateway\n"
     "  backends           the gateway's backends and their state\n"
     "  runs list          the caller's runs, newest first\n"

@@ -17,17 +17,17 @@ bool trace_id_is_valid(const char *text)
 const char *run_ask_check(const run_ask_t *ask)
 {
     tier_t floor;
+    if (!tier_parse_floor(ask->floor, &floor))
+        return "the floor is none of process, container, kernel, vm";
+    if (ask->project != NULL)
+        return NULL;
     if (ask->code_len == 0)
         return "the code is empty";
     if (ask->code_len > RUN_CODE_MAX)
         return "the code is larger than 256 KiB";
     if (memchr(ask->code, '\0', ask->code_len) != NULL)
         return "the code contains a NUL byte";
-    if (!utf8_is_valid(ask->code, ask->code_len))
-        return "the code is not valid UTF-8";
-    if (!tier_parse_floor(ask->floor, &floor))
-        return "the floor is none of process, container, kernel, vm";
-    return NULL;
+    return utf8_is_valid(ask->code, ask->code_len) ? NULL : "the code is not valid UTF-8";
 }
 
 static void fill_request(Plimsoll__V1__RunRequest *request, Plimsoll__V1__JavaScriptRun *snippet, const run_ask_t *ask)
@@ -35,11 +35,16 @@ static void fill_request(Plimsoll__V1__RunRequest *request, Plimsoll__V1__JavaSc
     plimsoll__v1__run_request__init(request);
     plimsoll__v1__java_script_run__init(snippet);
     /* The generated structures are not const-correct; nothing writes through these. */
-    snippet->code = (char *)ask->code;
     request->protocol = RUN_PROTOCOL;
     request->minimum_isolation = (char *)ask->floor;
     request->trace_id = (char *)ask->trace_id;
     request->timeout_ms = ask->timeout_ms;
+    if (ask->project != NULL) {
+        request->payload_case = PLIMSOLL__V1__RUN_REQUEST__PAYLOAD_PROJECT;
+        request->project = (Plimsoll__V1__ProjectRun *)ask->project;
+        return;
+    }
+    snippet->code = (char *)ask->code;
     request->payload_case = PLIMSOLL__V1__RUN_REQUEST__PAYLOAD_JAVASCRIPT;
     request->javascript = snippet;
 }

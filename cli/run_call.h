@@ -1,4 +1,4 @@
-/* One snippet run through the gateway, checked: what comes back is either an answer that holds in every way a client
+/* One run through the gateway, checked: what comes back is either an answer that holds in every way a client
  * can check (spec section 8.2), or a failure. */
 #ifndef CLI_RUN_CALL_H
 #define CLI_RUN_CALL_H
@@ -17,7 +17,8 @@ enum {
 };
 
 typedef struct {
-    const char *code; /* of `code_len` bytes, NUL after them */
+    const Plimsoll__V1__ProjectRun *project; /* NULL = a snippet, of the next two */
+    const char *code;                        /* of `code_len` bytes, NUL after them */
     size_t code_len;
     const char *floor;    /* "" = none */
     const char *trace_id; /* "" = none */
@@ -38,7 +39,7 @@ typedef struct {
 void run_call(const connection_t *connection, const run_ask_t *ask, const char *request_id, run_answer_t *answer);
 void run_answer_dispose(run_answer_t *answer);
 
-/* The request's own rules (spec section 2.5): NULL, or what breaks them. */
+/* The request's own rules (spec section 2.5; a project's are its makers' to keep): NULL, or what breaks them. */
 const char *run_ask_check(const run_ask_t *ask);
 bool trace_id_is_valid(const char *text);
 

@@ -9,6 +9,7 @@
 #include "cli/input.h"
 #include "cli/terminal.h"
 #include "core/protojson.h"
+#include "records/project_outcome.h"
 
 bool run_print_output(const run_answer_t *answer)
 {
@@ -17,22 +18,35 @@ bool run_print_output(const run_answer_t *answer)
            output_write(STDERR_FILENO, result->stderr.data, result->stderr.len);
 }
 
+/* ", stdout cut" and the like; a project's steps say it themselves. */
+static const char *cut_of(const Plimsoll__V1__RunResponse *response)
+{
+    if (response->result_case != PLIMSOLL__V1__RUN_RESPONSE__RESULT_JAVASCRIPT)
+        return "";
+    bool out = response->javascript->stdout_truncated, err = response->javascript->stderr_truncated;
+    return out && err ? ", stdout and stderr cut" : out ? ", stdout cut" : err ? ", stderr cut" : "";
+}
+
+static void print_end(const Plimsoll__V1__RunResponse *response)
+{
+    if (response->result_case == PLIMSOLL__V1__RUN_RESPONSE__RESULT_PROJECT)
+        fprintf(stderr, "plimsoll: project %s, %zu steps ran", project_outcome_name(response->project->outcome),
+                response->project->n_steps);
+    else
+        fprintf(stderr, "plimsoll: exit %" PRId32 "%s", response->javascript->exit_code,
+                response->javascript->timed_out ? " (timed out)" : "");
+}
+
 void run_print_summary(const run_answer_t *answer)
 {
     const Plimsoll__V1__RunResponse *response = answer->response;
-    const Plimsoll__V1__JavaScriptResult *result = response->javascript;
-    fprintf(stderr, "plimsoll: exit %" PRId32 "%s in %" PRId64 " ms by ", result->exit_code,
-            result->timed_out ? " (timed out)" : "", response->duration_ms);
+    print_end(response);
+    fprintf(stderr, " in %" PRId64 " ms by ", response->duration_ms);
     terminal_print(stderr, response->sandbox);
     fputs(" behind ", stderr);
     terminal_print(stderr, response->isolation);
-    fputs(" (evidence, not attestation)", stderr);
-    if (result->stdout_truncated || result->stderr_truncated)
-        fprintf(stderr, ", %s cut",
-                !result->stderr_truncated   ? "stdout"
-                : !result->stdout_truncated ? "stderr"
-                                            : "stdout and stderr");
-    fprintf(stderr, "%s, record ", answer->replayed ? ", replayed from the first answer" : "");
+    fprintf(stderr, " (evidence, not attestation)%s%s, record ", cut_of(response),
+            answer->replayed ? ", replayed from the first answer" : "");
     terminal_print(stderr, response->record->record_sha256);
     fprintf(stderr, ", request %s\n", answer->request_id);
 }
@@ -53,8 +67,7 @@ json_t *json_of_message(const ProtobufCMessage *message)
     return value == NULL ? json_null() : value;
 }
 
-/* Bytes as base64, and as text too when they are UTF-8. */
-static void set_stream(json_t *object, const char *name, const ProtobufCBinaryData *bytes, bool truncated)
+void json_set_bytes(json_t *object, const char *name, const ProtobufCBinaryData *bytes)
 {
     char key[32];
     buffer_t encoded;
@@ -62,12 +75,20 @@ static void set_stream(json_t *object, const char *name, const ProtobufCBinaryDa
     base64_encode(&encoded, bytes->data, bytes->len, true);
     snprintf(key, sizeof(key), "%s_base64", name);
     json_object_set_new(object, key, json_stringn(encoded.len == 0 ? "" : (const char *)encoded.base, encoded.len));
-    bool is_text = utf8_is_valid(bytes->data, bytes->len);
+    bool is_text = bytes->len == 0 || utf8_is_valid(bytes->data, bytes->len);
     const char *start = bytes->len == 0 ? "" : (const char *)bytes->data;
     json_object_set_new(object, name, is_text ? json_stringn(start, bytes->len) : json_null());
-    snprintf(key, sizeof(key), "%s_truncated", name);
-    json_object_set_new(object, key, json_boolean(truncated));
     buffer_dispose(&encoded);
+}
+
+static void set_snippet(json_t *object, const Plimsoll__V1__JavaScriptResult *result)
+{
+    json_object_set_new(object, "exit_code", json_integer(result->exit_code));
+    json_object_set_new(object, "timed_out", json_boolean(result->timed_out));
+    json_set_bytes(object, "stdout", &result->stdout);
+    json_object_set_new(object, "stdout_truncated", json_boolean(result->stdout_truncated));
+    json_set_bytes(object, "stderr", &result->stderr);
+    json_object_set_new(object, "stderr_truncated", json_boolean(result->stderr_truncated));
 }
 
 static json_t *text_or_null(const char *text)
@@ -78,11 +99,8 @@ static json_t *text_or_null(const char *text)
 static void set_answer(json_t *object, const run_answer_t *answer)
 {
     const Plimsoll__V1__RunResponse *response = answer->response;
-    const Plimsoll__V1__JavaScriptResult *result = response->javascript;
-    json_object_set_new(object, "exit_code", json_integer(result->exit_code));
-    json_object_set_new(object, "timed_out", json_boolean(result->timed_out));
-    set_stream(object, "stdout", &result->stdout, result->stdout_truncated);
-    set_stream(object, "stderr", &result->stderr, result->stderr_truncated);
+    if (response->result_case == PLIMSOLL__V1__RUN_RESPONSE__RESULT_JAVASCRIPT)
+        set_snippet(object, response->javascript);
     json_object_set_new(object, "provider", text_or_null(response->sandbox));
     json_object_set_new(object, "isolation", text_or_null(response->isolation));
     json_object_set_new(object, "isolation_is", json_string("evidence, not attestation"));

@@ -9,57 +9,9 @@
 #include "core/random.h"
 #include "records/plimsoll.pb-c.h"
 
-static const struct {
-    const char *name;
-    int status;
-} CODES[CODE_COUNT] = {
-    [CODE_CANCELED] = {"canceled", 499},
-    [CODE_UNKNOWN] = {"unknown", 500},
-    [CODE_INVALID_ARGUMENT] = {"invalid_argument", 400},
-    [CODE_DEADLINE_EXCEEDED] = {"deadline_exceeded", 504},
-    [CODE_NOT_FOUND] = {"not_found", 404},
-    [CODE_ALREADY_EXISTS] = {"already_exists", 409},
-    [CODE_PERMISSION_DENIED] = {"permission_denied", 403},
-    [CODE_RESOURCE_EXHAUSTED] = {"resource_exhausted", 429},
-    [CODE_FAILED_PRECONDITION] = {"failed_precondition", 400},
-    [CODE_ABORTED] = {"aborted", 409},
-    [CODE_OUT_OF_RANGE] = {"out_of_range", 400},
-    [CODE_UNIMPLEMENTED] = {"unimplemented", 501},
-    [CODE_INTERNAL] = {"internal", 500},
-    [CODE_UNAVAILABLE] = {"unavailable", 503},
-    [CODE_DATA_LOSS] = {"data_loss", 500},
-    [CODE_UNAUTHENTICATED] = {"unauthenticated", 401},
-};
-
-static const char *const MARKS[] = {NULL,          "request",   "permission", "protocol",
-                                    "unsupported", "isolation", "capacity",   "environment"};
-
-const char *code_name(code_t code)
-{
-    return CODES[code].name;
-}
-
-code_t code_parse(const char *name)
-{
-    for (int i = 0; i < CODE_COUNT; i++)
-        if (strcmp(CODES[i].name, name) == 0)
-            return (code_t)i;
-    return CODE_COUNT;
-}
-
-int code_status(code_t code)
-{
-    return CODES[code].status;
-}
-
-const char *mark_name(mark_t mark)
-{
-    return MARKS[mark];
-}
-
 static void set(refusal_t *r, code_t code, mark_t mark, const char *fmt, va_list args)
 {
-    *r = (refusal_t){.code = code, .mark = mark, .status = CODES[code].status};
+    *r = (refusal_t){.code = code, .mark = mark, .status = code_status(code)};
     vsnprintf(r->message, sizeof(r->message), fmt, args);
 }
 
@@ -135,7 +87,7 @@ static void add_detail(buffer_t *out, const char *type, const ProtobufCMessage *
 
 void refusal_body(const refusal_t *r, buffer_t *out)
 {
-    buffer_printf(out, "{\"code\":\"%s\",\"message\":", CODES[r->code].name);
+    buffer_printf(out, "{\"code\":\"%s\",\"message\":", code_name(r->code));
     protojson_print_string(out, r->message, strlen(r->message));
     bool any = false;
     if (r->detail && r->mark != MARK_NONE) {

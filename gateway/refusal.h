@@ -10,39 +10,7 @@
 #include <stdint.h>
 
 #include "core/buffer.h"
-
-/* Connect codes in the order of the specification's table (spec 1.7). */
-typedef enum {
-    CODE_CANCELED,
-    CODE_UNKNOWN,
-    CODE_INVALID_ARGUMENT,
-    CODE_DEADLINE_EXCEEDED,
-    CODE_NOT_FOUND,
-    CODE_ALREADY_EXISTS,
-    CODE_PERMISSION_DENIED,
-    CODE_RESOURCE_EXHAUSTED,
-    CODE_FAILED_PRECONDITION,
-    CODE_ABORTED,
-    CODE_OUT_OF_RANGE,
-    CODE_UNIMPLEMENTED,
-    CODE_INTERNAL,
-    CODE_UNAVAILABLE,
-    CODE_DATA_LOSS,
-    CODE_UNAUTHENTICATED,
-    CODE_COUNT
-} code_t;
-
-/* NotDispatchedReason (spec 2.4). */
-typedef enum {
-    MARK_NONE = 0,
-    MARK_REQUEST = 1,
-    MARK_PERMISSION = 2,
-    MARK_PROTOCOL = 3,
-    MARK_UNSUPPORTED = 4,
-    MARK_ISOLATION = 5,
-    MARK_CAPACITY = 6,
-    MARK_ENVIRONMENT = 7,
-} mark_t;
+#include "records/codes.h"
 
 enum { REFUSAL_MESSAGE_MAX = 384 };
 
@@ -62,12 +30,6 @@ typedef struct {
     bool challenge;    /* WWW-Authenticate header of a 401 */
     char message[REFUSAL_MESSAGE_MAX];
 } refusal_t;
-
-const char *code_name(code_t code);
-/* CODE_COUNT when unknown. */
-code_t code_parse(const char *name);
-int code_status(code_t code);
-const char *mark_name(mark_t mark); /* "request", ...; NULL for none */
 
 /* In the handler: nothing ran, and the detail says so. */
 void refusal_set(refusal_t *r, code_t code, mark_t mark, const char *fmt, ...) __attribute__((format(printf, 4, 5)));

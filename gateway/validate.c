@@ -109,40 +109,22 @@ static bool has_head(uint32_t protocol, const char *floor_text, const rule_t *ru
 
 /* ---- paths ---- */
 
-/* U+0000 to U+001F and U+007F to U+009F; the text is valid UTF-8. */
-static bool has_control(const char *text)
-{
-    for (const uint8_t *p = (const uint8_t *)text; *p != '\0'; p++) {
-        if (*p < 0x20 || *p == 0x7f || (*p == 0xc2 && p[1] >= 0x80 && p[1] <= 0x9f))
-            return true;
-    }
-    return false;
-}
-
-static bool has_bad_segment(const char *path)
-{
-    for (const char *p = path;; p++) {
-        size_t len = strcspn(p, "/");
-        if (len == 0 || (len == 1 && p[0] == '.') || (len == 2 && p[0] == '.' && p[1] == '.'))
-            return true;
-        p += len;
-        if (*p == '\0')
-            return false;
-    }
-}
-
 static bool is_path(const char *path, const char *list, size_t i, const char *member, refusal_t *refusal)
 {
-    size_t len = strlen(path);
-    if (len == 0 || len > PATH_BYTES_MAX)
-        return INVALID(refusal, "%s[%zu]%s is %zu bytes; 1 to %d are accepted", list, i, member, len, PATH_BYTES_MAX);
-    if (!utf8_is_valid(path, len))
+    switch (path_check(path)) {
+    case PATH_HOLDS:
+        return true;
+    case PATH_LENGTH:
+        return INVALID(refusal, "%s[%zu]%s is %zu bytes; 1 to %d are accepted", list, i, member, strlen(path),
+                       PATH_BYTES_MAX);
+    case PATH_ENCODING:
         return INVALID(refusal, "%s[%zu]%s is not valid UTF-8", list, i, member);
-    if (has_bad_segment(path))
+    case PATH_SEGMENTS:
         return INVALID(refusal, "%s[%zu]%s must be relative, without empty, . and .. segments", list, i, member);
-    if (strchr(path, '\\') != NULL || has_control(path))
-        return INVALID(refusal, "%s[%zu]%s holds a backslash or a control character", list, i, member);
-    return true;
+    case PATH_CHARACTERS:
+        break;
+    }
+    return INVALID(refusal, "%s[%zu]%s holds a backslash or a control character", list, i, member);
 }
 
 static int by_text(const void *a, const void *b)

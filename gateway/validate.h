@@ -14,6 +14,7 @@
 
 #include "gateway/refusal.h"
 #include "records/plimsoll.pb-c.h"
+#include "records/project_rules.h"
 #include "records/tier.h"
 
 enum {
@@ -21,12 +22,6 @@ enum {
     PROTOCOL_OLDEST = 3, /* still served; answered with records of version 2 */
 
     CODE_BYTES_MAX = 256 * 1024,
-    STEPS_MAX = 20,
-    STEP_BYTES_MAX = 16 * 1024,
-    FILES_MAX = 200,
-    FILES_BYTES_MAX = 4 * 1024 * 1024, /* all contents together */
-    ARTIFACTS_MAX = 100,
-    PATH_BYTES_MAX = 1024,
     GRANT_PROFILE_BYTES_MAX = 128,
     MODEL_BYTES_MAX = 64, /* one letter or digit and up to 63 more characters */
     ROWS_MAX = 100000,
