@@ -81,9 +81,10 @@ bool smoke_places_size(const char *options, uint64_t *out)
     if (*p < '0' || *p > '9')
         return false;
     for (; *p >= '0' && *p <= '9'; ++p) {
-        if (value > (UINT64_MAX - 9) / 10)
+        uint64_t digit = (uint64_t)(*p - '0');
+        if (value > (UINT64_MAX - digit) / 10)
             return false;
-        value = value * 10 + (uint64_t)(*p - '0');
+        value = value * 10 + digit;
     }
     if (*p == 'k' || *p == 'K')
         unit = UINT64_C(1) << 10;
