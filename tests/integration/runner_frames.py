@@ -111,12 +111,12 @@ class Result:
 class Runner:
     """One runner, PID 1 of namespaces of its own."""
 
-    def __init__(self, preboot="node", arguments=None, processes=None, stdout=None):
+    def __init__(self, preboot="node", arguments=None, processes=None, stdin=None, stdout=None):
         self.root = tempfile.mkdtemp(prefix="runner-")
         args = arguments if arguments is not None else ["--mode=run", f"--preboot={preboot}"]
         self.process = subprocess.Popen(
             ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--", "/bin/sh", "-c", SANDBOX, "sandbox", self.root, str(RUNNER), str(UID), *args],
-            stdin=subprocess.PIPE, stdout=stdout or subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
+            stdin=stdin or subprocess.PIPE, stdout=stdout or subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
             preexec_fn=(lambda: resource.setrlimit(resource.RLIMIT_NPROC, (processes, processes))) if processes else None)
         self.key = os.urandom(32)
         self.to_runner = hmac.new(self.key, b"h2r", hashlib.sha256).digest()
@@ -124,6 +124,7 @@ class Runner:
         self.sent, self.received = 1, 0
         self.buffer, self.unframed = b"", b""
         self.digest = hashlib.sha256()
+        self.input = self.process.stdin.fileno() if self.process.stdin else -1
         self.out = self.process.stdout.fileno() if self.process.stdout else -1
 
     # -- sending --
@@ -131,7 +132,7 @@ class Runner:
     def write(self, data):
         view = memoryview(data)
         while view:
-            view = view[os.write(self.process.stdin.fileno(), view):]
+            view = view[os.write(self.input, view):]
 
     def hello(self, preboot=1, env=ENV, run_id=b"r1", job_max=6 << 20, version=1):
         body = struct.pack(">HB", version, preboot) + self.key + struct.pack(">IB", job_max, len(run_id)) + run_id
