@@ -23,6 +23,8 @@ static const command_t COMMANDS[] = {
     {"runs", "plimsoll runs", command_runs},
     {"clients", "plimsoll clients", command_clients},
     {"digest", "plimsoll digest", command_digest},
+    {"attest", "plimsoll attest", command_attest},
+    {"log", "plimsoll log", command_log},
     {"demo", "plimsoll demo", command_demo},
 };
 
@@ -39,6 +41,8 @@ static const char HELP[] =
     "  runs show RUN      one run with its record, checked\n"
     "  clients ...        edit a gateway's callers file (offline)\n"
     "  digest ...         digest a request, result or record; check test vectors (offline)\n"
+    "  attest ...         signed evidence of runs: make a key, run and record, verify, replay\n"
+    "  log verify         check a head of the gateway's log of records and its proofs (offline)\n"
     "  demo               start a gateway of its own and show what it does\n"
     "  help [COMMAND]     this text, or the command's; the same as COMMAND --help\n"
     "  --version          the version\n"

@@ -50,7 +50,10 @@ static bool read_more(attest_lines_t *lines, const char **err)
 {
     make_room(lines);
     for (;;) {
-        ssize_t n = pread(lines->fd, lines->_base + lines->_len, READ_CHUNK, (off_t)(lines->offset + lines->_len));
+        uint8_t *to = lines->_base + lines->_len;
+        ssize_t n = pread(lines->fd, to, READ_CHUNK, (off_t)(lines->offset + lines->_len));
+        if (n < 0 && errno == ESPIPE) /* a pipe, as standard input may be: there is only one place to read from */
+            n = read(lines->fd, to, READ_CHUNK);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
@@ -161,6 +164,11 @@ static const char *fail(attest_writer_t *w, const char *why)
                  "%.300s; and it could not be put back (%.60s): cut it to %" PRIu64 " bytes before using it again",
                  told, strerror(errno), w->_start);
     return w->error;
+}
+
+const char *attest_writer_abort(attest_writer_t *w, const char *why)
+{
+    return w->_has_failed ? w->error : fail(w, why);
 }
 
 static const char *flush(attest_writer_t *w)

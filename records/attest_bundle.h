@@ -17,7 +17,7 @@ typedef struct {
     bool _at_end;
 } attest_lines_t;
 
-/* The descriptor stays the caller's; its own position is not used. */
+/* The descriptor stays the caller's; of a file its own position is not used. */
 void attest_lines_init(attest_lines_t *lines, int fd);
 /* The next line without its newline, good until the next call. false at the end of the file, and with *err (a literal
  * or strerror's text) when the file is not lines that end in a newline or cannot be read. */
@@ -56,6 +56,8 @@ void attest_writer_init(attest_writer_t *writer, int fd, uint64_t size, attest_v
 /* Links one entry (canonical, without newline) and writes it. After any failure the file is as it was (truncated and
  * synced), or the error says that even that failed; every later call fails. */
 const char *attest_writer_add(attest_writer_t *writer, const buffer_t *entry);
+/* Takes back what was added, for a reason of the caller's. */
+const char *attest_writer_abort(attest_writer_t *writer, const char *why);
 /* Writes the checkpoint and syncs. */
 const char *attest_writer_finish(attest_writer_t *writer);
 void attest_writer_dispose(attest_writer_t *writer);

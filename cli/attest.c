@@ -1,0 +1,247 @@
+/* `plimsoll attest` and `plimsoll log`: their verbs, and what those share. */
+#include "cli/attest.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "cli/command.h"
+#include "cli/exchange.h"
+#include "cli/input.h"
+#include "cli/run_print.h"
+#include "cli/terminal.h"
+#include "config/options.h"
+#include "core/protojson.h"
+
+enum { FAILURE_TEXT_MAX = 4096 };
+
+typedef struct {
+    const char *name, *title;
+    int (*run)(int argc, char **argv);
+} verb_t;
+
+static const verb_t ATTEST_VERBS[] = {
+    {"keygen", "plimsoll attest keygen", attest_keygen}, {"run", "plimsoll attest run", attest_run},
+    {"verify", "plimsoll attest verify", attest_verify}, {"chain", "plimsoll attest chain", attest_chain},
+    {"replay", "plimsoll attest replay", attest_replay}, {"sign", "plimsoll attest sign", attest_sign},
+    {"bundle", "plimsoll attest bundle", attest_bundle}, {"sign-head", "plimsoll attest sign-head", attest_sign_head},
+};
+static const verb_t LOG_VERBS[] = {
+    {"verify", "plimsoll log verify", log_verify},
+};
+
+static const char ATTEST_HELP[] =
+    "Usage: plimsoll attest VERB [OPTION]...\n"
+    "\n"
+    "Signed evidence of runs, kept by you and not by the gateway: a bundle holds each call's request, its answer and\n"
+    "your signature over the record you checked, each line linked to the one before, so that nothing in it can be\n"
+    "changed, dropped or put in between without showing.\n"
+    "\n"
+    "  keygen -out PREFIX             make a key: PREFIX.key (private, to sign) and PREFIX.pub (public, to verify)\n"
+    "  run -bundle FILE REQUEST.json  send one Run request, check the answer, and append both to the bundle\n"
+    "  verify -pub KEY BUNDLE         check everything a bundle says; -expect LIST: and that it is complete\n"
+    "  chain -pub KEY BUNDLE          the same, and print every session's calls\n"
+    "  replay -pub KEY BUNDLE         verify, then send every call again and compare the results\n"
+    "  sign -request FILE -response FILE\n"
+    "                                 check one stored exchange and print its signed envelope\n"
+    "  bundle -bundle FILE FILE...    append stored exchanges, or entries a failed `run` set aside\n"
+    "  sign-head HEAD.json            sign a head of the gateway's log (see `plimsoll log verify`)\n"
+    "\n"
+    "`plimsoll attest VERB -help` says more about each. -json gives every verb's result as one JSON object.\n"
+    "Options may begin with one dash or two.\n"
+    "\n"
+    "Environment:\n"
+    "  PLIMSOLL_ATTEST_KEY    the private key (PEM) when -key is absent\n"
+    "  PLIMSOLL_CALLER_TOKEN  the bearer token of run and replay\n"
+    "\n"
+    "A first bundle:\n"
+    "  plimsoll attest keygen -out harness\n"
+    "  echo '{\"protocol\":4,\"javascript\":{\"code\":\"console.log(6*7)\"}}' > request.json\n"
+    "  plimsoll attest run -key harness.key -bundle runs.jsonl request.json\n"
+    "  plimsoll attest verify -pub harness.pub runs.jsonl\n"
+    "\n"
+    "Exit codes: 0 done; 1 any failure, with one line on stderr; 2 no verb, or none that is known.\n";
+
+static const char LOG_HELP[] =
+    "Usage: plimsoll log VERB [OPTION]...\n"
+    "\n"
+    "The gateway's log of records, which cannot be rewritten without showing (RFC 6962).\n"
+    "\n"
+    "  verify FILE...   check a head, and the proofs that come with it\n"
+    "\n"
+    "`plimsoll log VERB -help` says more.\n"
+    "\n"
+    "Exit codes: 0 done; 1 any failure, with one line on stderr; 2 no verb, or none that is known.\n";
+
+static int run_verb(const verb_t *verbs, size_t count, const char *help, int argc, char **argv)
+{
+    const char *word = argc < 2 ? "" : argv[1];
+    if (strcmp(word, "-h") == 0 || strcmp(word, "-help") == 0 || strcmp(word, "--help") == 0 ||
+        strcmp(word, "help") == 0)
+        return print_help(help);
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(verbs[i].name, word) != 0)
+            continue;
+        /* A key may be about to be read: no core of this process. */
+        (void)setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+        argv[1] = (char *)verbs[i].title;
+        return verbs[i].run(argc - 1, argv + 1);
+    }
+    fputs(help, stderr);
+    return ATTEST_USAGE;
+}
+
+int command_attest(int argc, char **argv)
+{
+    return run_verb(ATTEST_VERBS, sizeof(ATTEST_VERBS) / sizeof(ATTEST_VERBS[0]), ATTEST_HELP, argc, argv);
+}
+
+int command_log(int argc, char **argv)
+{
+    return run_verb(LOG_VERBS, sizeof(LOG_VERBS) / sizeof(LOG_VERBS[0]), LOG_HELP, argc, argv);
+}
+
+/* ---- telling ---- */
+
+int attest_fail(const attest_options_t *options, const char *fmt, ...)
+{
+    char text[FAILURE_TEXT_MAX], safe[FAILURE_TEXT_MAX];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    terminal_copy(safe, sizeof(safe), text, strlen(text));
+    fprintf(stderr, "%s: %s\n", options->verb, safe);
+    if (options->json) {
+        json_t *object = json_pack("{s:b, s:s}", "ok", false, "error", safe);
+        json_print(object);
+        json_decref(object);
+    }
+    return ATTEST_FAILED;
+}
+
+static int output_failed(const attest_options_t *options)
+{
+    fprintf(stderr, "%s: the result could not be written: %s\n", options->verb, strerror(errno));
+    return ATTEST_FAILED;
+}
+
+int attest_print_json(const attest_options_t *options, json_t *object)
+{
+    json_object_set_new(object, "ok", json_true());
+    bool told = json_print(object);
+    json_decref(object);
+    return told ? ATTEST_OK : output_failed(options);
+}
+
+int attest_end_output(const attest_options_t *options)
+{
+    return ferror(stdout) == 0 && fflush(stdout) == 0 ? ATTEST_OK : output_failed(options);
+}
+
+void attest_print_line(const char *name, const char *value)
+{
+    printf("%-10s ", name);
+    terminal_print(stdout, value);
+    putchar('\n');
+}
+
+json_t *attest_summary_json(const attest_summary_t *summary)
+{
+    json_t *sessions = json_array();
+    for (size_t i = 0; i < summary->session_count; i++)
+        json_array_append_new(sessions, json_pack("{s:s, s:I}", "session", summary->sessions[i].session, "calls",
+                                                  (json_int_t)summary->sessions[i].calls));
+    return json_pack("{s:I, s:I, s:I, s:I, s:o}", "lines", (json_int_t)summary->lines, "entries",
+                     (json_int_t)summary->entries, "calls", (json_int_t)summary->calls, "single_runs",
+                     (json_int_t)summary->single_runs, "sessions", sessions);
+}
+
+/* ---- files and keys ---- */
+
+bool attest_read_file(const attest_options_t *options, const char *what, const char *path, buffer_t *out)
+{
+    const char *why = input_read(path, out);
+    if (why != NULL)
+        attest_fail(options, "%s %.200s cannot be read: %s", what, path, why);
+    return why == NULL;
+}
+
+void *attest_read_message(const attest_options_t *options, const char *what, const char *path,
+                          const ProtobufCMessageDescriptor *type)
+{
+    char error[PROTOJSON_ERROR_MAX] = "";
+    void *message = NULL;
+    buffer_t text;
+    buffer_init(&text, EXCHANGE_ANSWER_MAX);
+    if (attest_read_file(options, what, path, &text)) {
+        message = protojson_parse(type, text.len == 0 ? "" : (const char *)text.base, text.len, error);
+        if (message == NULL)
+            attest_fail(options, "%s is malformed: %s", what, error);
+    }
+    buffer_dispose(&text);
+    return message;
+}
+
+int attest_open_bundle(const attest_options_t *options, const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        attest_fail(options, "the bundle %.200s cannot be read: %s", path, strerror(errno));
+    return fd;
+}
+
+static attest_key_t *key_of_environment(const attest_options_t *options)
+{
+    problems_t problems = {0};
+    const char *err = NULL;
+    attest_key_t *key = NULL;
+    options_load_role(ROLE_CLI, &problems, NULL);
+    const char *pem = option_str(OPT_PLIMSOLL_ATTEST_KEY);
+    char *original = getenv("PLIMSOLL_ATTEST_KEY");
+    if (pem != NULL)
+        key = attest_key_parse(pem, strlen(pem), &err);
+    if (original != NULL) /* the process's own copy, which no lock keeps out of a swap file */
+        explicit_bzero(original, strlen(original));
+    if (key == NULL && problems.count != 0)
+        attest_fail(options, "%s", problems.texts[0]);
+    else if (key == NULL)
+        attest_fail(options,
+                    pem == NULL ? "no key: give -key FILE, or set PLIMSOLL_ATTEST_KEY"
+                                : "PLIMSOLL_ATTEST_KEY does not hold a private key: %s",
+                    err);
+    problems_dispose(&problems);
+    return key;
+}
+
+attest_key_t *attest_open_key(const attest_options_t *options)
+{
+    char error[ATTEST_KEY_FILE_ERROR_MAX];
+    bool is_open = false;
+    if (options->key == NULL)
+        return key_of_environment(options);
+    attest_key_t *key = attest_key_load(options->key, &is_open, error);
+    if (key == NULL)
+        attest_fail(options, "%s", error);
+    else if (is_open)
+        fprintf(stderr, "%s: note: others than its owner may read the private key's file\n", options->verb);
+    return key;
+}
+
+bool attest_open_pub(const attest_options_t *options, attest_public_t *key)
+{
+    char error[ATTEST_KEY_FILE_ERROR_MAX];
+    if (options->pub == NULL) {
+        attest_fail(options, "-pub FILE is needed: the public key to verify with");
+        return false;
+    }
+    const char *why = attest_public_load(key, options->pub, error);
+    if (why != NULL)
+        attest_fail(options, "%s", why);
+    return why == NULL;
+}
