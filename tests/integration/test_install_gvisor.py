@@ -95,7 +95,7 @@ class Machine:
             (folder / f"runsc.{kind}").write_text(line.format(sum=getattr(hashlib, kind)(data).hexdigest()))
         return folder
 
-    def stub(self, name, text):
+    def stand_in(self, name, text):
         path = self.home / "bin" / name
         path.write_text("#!/bin/sh\n" + text)
         path.chmod(0o755)
@@ -340,7 +340,7 @@ def test_a_program_that_is_no_runsc_of_this_machine(machine, change):
 
 @pytest.mark.parametrize("name", ["armv7l", "riscv64", "i686", "s390x", ""])
 def test_other_architectures_are_refused(machine, name):
-    machine.stub("uname", f"echo {name}\n")
+    machine.stand_in("uname", f"echo {name}\n")
     bundle = machine.bundle()
     before = machine.tree()
     assert "x86_64 and aarch64" in machine.run(status=1)
@@ -472,7 +472,7 @@ def test_a_dry_run_changes_nothing(machine):
 
 def test_the_engine_s_own_check_comes_before_the_change(machine):
     machine.config.write_text('{"debug":true}')
-    machine.stub("dockerd", f"""[ "$1" != --help ] || {{ echo '      --validate   Validate daemon configuration and exit'; exit 0; }}
+    machine.stand_in("dockerd", f"""[ "$1" != --help ] || {{ echo '      --validate   Validate daemon configuration and exit'; exit 0; }}
 [ "$1 $2" = "--validate --config-file" ] && grep -q '"runsc"' "$3" || exit 7
 grep -q '"debug":true' {machine.config} || exit 8
 [ ! -e {machine.home}/bad ] || {{ echo 'conflicting settings'; exit 1; }}
@@ -488,7 +488,7 @@ grep -q '"debug":true' {machine.config} || exit 8
 
 def test_nothing_is_sent_to_an_engine_unless_asked(machine):
     for name in ("systemctl", "kill"):
-        machine.stub(name, f"touch {machine.home}/was-called\n")
+        machine.stand_in(name, f"touch {machine.home}/was-called\n")
     assert "has not been told" in machine.run()
     assert "has not been told" in machine.run("--undo")
     assert not (machine.home / "was-called").exists()

@@ -161,7 +161,7 @@ static void try_statuses(op_t op, const char *name, const status_case_t *cases, 
         {"404 Not Found", "{\"message\":\"a\",\"message\":\"b\"}", ENGINE_FAILED, "status 404 without"},               \
         {"409 Conflict", "<h1>", ENGINE_FAILED, "status 409 without"},                                                 \
         {"500 Internal Server Error", "<h1>", ENGINE_FAILED, "status 500 without"},                                    \
-        {"400 Bad Request", "{\"message\":\"a\\u0007\\u001b[2J\\u00e9b\"}", ENGINE_REFUSED, "a??[2J??b"},              \
+        {"400 Bad Request", "{\"message\":\"a\\u0007\\u001b[2J\\u00e9\\u007fb\"}", ENGINE_REFUSED, "a??[2J???b"},      \
         {"301 Moved Permanently", "{}", ENGINE_FAILED, "status 301 where"},                                            \
     {                                                                                                                  \
         "206 Partial Content", "{}", ENGINE_FAILED, "status 206 where"                                                 \

@@ -85,6 +85,22 @@ static void a_read_is_asked_once_more_and_no_more(void **state)
     assert_int_equal(atomic_load(&plan.kept), 1); /* the second try came on a fresh one */
 }
 
+/* The second try is on a fresh connection also when another kept one is at hand. */
+static void a_second_try_takes_no_other_kept_connection(void **state)
+{
+    plan_t plan = {.fault = close_without_a_word};
+    call_t four[4] = {{.op = OP_NEGOTIATE}, {.op = OP_NEGOTIATE}, {.op = OP_NEGOTIATE}, {.op = OP_NEGOTIATE}};
+    (void)state;
+    serve(play, &plan);
+    for (int i = 0; i < 4; ++i)
+        begin(&four[i]);
+    wait_for(four[0].has_ended && four[1].has_ended && four[2].has_ended && four[3].has_ended);
+    assert_int_equal(atomic_load(&server->open), 4);
+    expect(OP_INSPECT, ID, ENGINE_UNKNOWN, "");
+    assert_int_equal(atomic_load(&plan.faults), 2);
+    assert_int_equal(atomic_load(&plan.kept), 1);
+}
+
 /* Closes after the answer without saying so, as a restarted Engine's predecessor did. */
 static void answer_once(conn_t *conn)
 {
@@ -528,6 +544,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(what_acts_is_sent_once_whatever_becomes_of_it),
         CASE(a_read_is_asked_once_more_and_no_more),
+        CASE(a_second_try_takes_no_other_kept_connection),
         CASE(a_read_outlives_its_kept_connection),
         CASE(an_engine_that_is_away_was_sent_nothing),
         CASE(an_engine_that_hangs_is_left_at_the_deadline),
