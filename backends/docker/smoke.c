@@ -108,13 +108,19 @@ static bool judge(probe_t *probe, smoke_box_t *box)
 static bool is_runtime_read_back(smoke_box_t *box)
 {
     const smoke_want_t *want = box->test->want;
+    char why[BACKEND_TEXT_MAX];
     engine_answer_t answer;
     engine_container_inspect(want->engine, want->launcher.container_id(box->sandbox), MEMBER_INSPECT_MS, &answer);
     const char *runtime = json_string_value(json_object_get(json_object_get(answer.json, "HostConfig"), "Runtime"));
-    bool is_right = answer.outcome == ENGINE_OK && runtime != NULL && strcmp(runtime, want->want->runtime) == 0;
+    bool is_right = runtime != NULL && strcmp(runtime, want->want->runtime) == 0;
+    if (answer.outcome != ENGINE_OK)
+        snprintf(why, sizeof(why), "E5: the container could not be inspected: %s %.120s",
+                 engine_outcome_name(answer.outcome), answer.text);
+    else
+        snprintf(why, sizeof(why), "E5: the Engine says that the container has another runtime");
+    *box->test->is_untried = answer.outcome == ENGINE_UNKNOWN || answer.outcome == ENGINE_CANCELED;
     engine_answer_dispose(&answer);
-    return is_right ||
-           smoke_failed(box->test, box->kind, "E5: the Engine does not say that the container has the runtime");
+    return is_right || smoke_failed(box->test, box->kind, why);
 }
 
 /* The worst of what the sandboxes showed. */
