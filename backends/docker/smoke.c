@@ -140,15 +140,21 @@ static void take_evidence(probe_t *probe, const smoke_want_t *want)
     }
 }
 
-static bool probe_image(const smoke_test_t *test, docker_kind_t kind, smoke_t *out)
+/* S12 is tried with the project's probe. Where a sandbox would not even start with a host socket, it goes without. */
+static smoke_socket_t *open_socket(const smoke_want_t *want, docker_kind_t kind)
 {
-    const smoke_want_t *want = test->want;
-    bool has_socket = kind == DOCKER_PROJECT && want->socket_dir != NULL && !want->is_canary;
-    smoke_socket_t *host_socket = has_socket ? smoke_socket_open(co_loop(co_self()), want->socket_dir) : NULL;
+    const evidence_runtime_t *runtime = &want->preflight->runtime;
+    bool is_let_in = !runtime->is_gvisor || evidence_has_host_sockets(runtime);
+    if (kind != DOCKER_PROJECT || want->socket_dir == NULL || want->is_canary || !is_let_in)
+        return NULL;
+    return smoke_socket_open(co_loop(co_self()), want->socket_dir);
+}
+
+static bool run_probe(const smoke_test_t *test, docker_kind_t kind, const smoke_socket_t *host_socket, smoke_t *out)
+{
     smoke_box_t box;
     probe_t probe;
-
-    prepare(&probe, want, kind, host_socket != NULL, out);
+    prepare(&probe, test->want, kind, host_socket != NULL, out);
     const guest_job_t job = {.kind = GUEST_PROBE,
                              .timeout_ms = PROBE_MS,
                              .stream_max = SMOKE_REPORT_MAX,
@@ -165,8 +171,14 @@ static bool probe_image(const smoke_test_t *test, docker_kind_t kind, smoke_t *o
     if (is_well)
         is_well = judge(&probe, &box);
     if (is_well)
-        take_evidence(&probe, want);
-    is_well = smoke_box_close(&box, is_well);
+        take_evidence(&probe, test->want);
+    return smoke_box_close(&box, is_well);
+}
+
+static bool probe_image(const smoke_test_t *test, docker_kind_t kind, smoke_t *out)
+{
+    smoke_socket_t *host_socket = open_socket(test->want, kind);
+    bool is_well = run_probe(test, kind, host_socket, out);
     if (host_socket != NULL)
         smoke_socket_close(host_socket);
     return is_well;
