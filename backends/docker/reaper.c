@@ -33,6 +33,7 @@ struct reaper {
     co_t *co;
     co_t *waiter;
     bool is_ending;
+    bool is_away; /* the Engine, at the last look */
 };
 
 /* --- the liveness socket: abstract (unix(7)), so that nothing of it can outlive the process --- */
@@ -176,8 +177,8 @@ static bool is_there(docker_t *docker, const char *id)
     return !is_absent;
 }
 
-/* False when the Engine did not answer. */
-static bool look_round(docker_t *docker)
+/* False with the reason when the Engine did not answer. */
+static bool look_round(docker_t *docker, char why[ENGINE_TEXT_MAX])
 {
     static const char *const labels[] = {"sbx.gateway=1"};
     reaper_view_t view = {.instance = docker->instance,
@@ -201,17 +202,35 @@ static bool look_round(docker_t *docker)
                   log_str("container", id));
         teardown_add(docker->teardown, name, id, TEARDOWN_NOW);
     }
-    if (!is_answered && answer.outcome != ENGINE_CANCELED)
-        log_event(LOG_WARN, "sandboxes not listed", log_str("backend", docker->name), log_str("reason", answer.text));
+    snprintf(why, ENGINE_TEXT_MAX, "%s", answer.text);
     engine_answer_dispose(&answer);
     return is_answered;
+}
+
+/* An Engine that comes back is soon told so: what could not be removed is tried again, and the wall proven, before the
+ * pauses they have come to are over. */
+static void note(reaper_t *reaper, bool is_answered, const char *why)
+{
+    docker_t *docker = reaper->docker;
+    if (is_answered != reaper->is_away)
+        return;
+    reaper->is_away = !is_answered;
+    log_event(LOG_WARN, is_answered ? "engine back" : "engine away", log_str("backend", docker->name),
+              log_str("reason", why));
+    if (is_answered) {
+        teardown_retry(docker->teardown);
+        docker->host->reprove(docker->host->data);
+    }
 }
 
 static void reaper_main(void *arg)
 {
     reaper_t *reaper = arg;
+    char why[ENGINE_TEXT_MAX];
     while (!reaper->is_ending) {
-        bool is_answered = look_round(reaper->docker);
+        bool is_answered = look_round(reaper->docker, why);
+        if (!reaper->is_ending)
+            note(reaper, is_answered, why);
         if (reaper->is_ending || co_sleep(is_answered ? REAPER_PERIOD_MS : REAPER_RETRY_MS) == CO_CANCELED)
             return;
     }

@@ -368,15 +368,21 @@ static void wait_for(teardown_t *teardown, const size_t *what, uint64_t until_ms
     teardown->waiter = NULL;
 }
 
-bool teardown_flush(teardown_t *teardown, uint32_t ms)
+void teardown_retry(teardown_t *teardown)
 {
     check(teardown);
-    teardown->is_flushing = true;
     for (entry_t *entry = teardown->entries; entry != NULL; entry = entry->next) {
         if (entry->worker == NULL)
             entry->due_ms = 0;
     }
     pump(teardown);
+}
+
+bool teardown_flush(teardown_t *teardown, uint32_t ms)
+{
+    check(teardown);
+    teardown->is_flushing = true;
+    teardown_retry(teardown);
     wait_for(teardown, &teardown->count, clock_mono_ms() + ms);
     teardown->is_flushing = false;
     return teardown->count == 0;

@@ -46,6 +46,8 @@ size_t teardown_count(const teardown_t *teardown);
 size_t teardown_failed_count(const teardown_t *teardown);
 /* Removed and confirmed since the start. */
 uint64_t teardown_done_count(const teardown_t *teardown);
+/* The Engine is back: whatever waits for its next attempt has waited enough. */
+void teardown_retry(teardown_t *teardown);
 /* In a coroutine: waits until the list is empty, at most `ms`. */
 bool teardown_flush(teardown_t *teardown, uint32_t ms);
 /* Cancels the workers; in a coroutine it waits for them. What is still listed is logged: the next instance's reaper
