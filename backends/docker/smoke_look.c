@@ -138,9 +138,14 @@ bool smoke_look_judge_limits(const evidence_limits_t *limits, const docker_promi
                  (unsigned long long)promise->memory_bytes);
         return false;
     }
-    if (limits->has_swap_limit ? limits->memory_and_swap_max == promise->memory_bytes : !has_machine_swap())
-        return true;
+    if (limits->has_swap_limit) {
+        if (limits->memory_and_swap_max == promise->memory_bytes)
+            return true;
+        snprintf(why, BACKEND_TEXT_MAX, "S11: the container may use swap beyond its memory limit");
+        return false;
+    }
     snprintf(why, BACKEND_TEXT_MAX,
-             "S11: the container may use swap beyond its memory limit: turn the machine's swap off");
-    return false;
+             "S11: this kernel does not limit swap, and the machine has some: turn it off, or start the kernel with "
+             "swapaccount=1");
+    return !has_machine_swap();
 }

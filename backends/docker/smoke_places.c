@@ -119,6 +119,42 @@ static bool judge_mount(const json_t *report, const smoke_expect_t *expect, cons
     return false;
 }
 
+static bool is_at_or_below(const char *at, const char *place)
+{
+    size_t len = strlen(place);
+    return strncmp(at, place, len) == 0 && (at[len] == '\0' || at[len] == '/');
+}
+
+/* The root, what the Engine puts into every container, and what was promised. Anything else is somebody's: a volume, or
+ * a directory of the machine that guests could read. */
+static bool is_known_place(const smoke_expect_t *expect, const char *at)
+{
+    static const char *const kernels[] = {"/proc", "/sys", "/dev"};
+    static const char *const engines[] = {"/", "/etc/hosts", "/etc/hostname", "/etc/resolv.conf"};
+    for (size_t i = 0; i < sizeof(kernels) / sizeof(kernels[0]); ++i) {
+        if (is_at_or_below(at, kernels[i]))
+            return true;
+    }
+    for (size_t i = 0; i < sizeof(engines) / sizeof(engines[0]); ++i) {
+        if (strcmp(at, engines[i]) == 0)
+            return true;
+    }
+    return is_promised(expect, at) || (expect->has_socket && strcmp(at, SMOKE_HOST_SOCKET) == 0);
+}
+
+static bool judge_table(const json_t *report, const smoke_expect_t *expect, char why[BACKEND_TEXT_MAX])
+{
+    size_t i;
+    json_t *element;
+    json_array_foreach(json_object_get(report, "mounts"), i, element)
+    {
+        if (!is_known_place(expect, smoke_word(element, "at")))
+            return smoke_fail_word(why, "S6: something is mounted that was not asked for, at ",
+                                   smoke_word(element, "at"));
+    }
+    return true;
+}
+
 /* --- S7 --- */
 
 uint64_t smoke_fill_max(const docker_promise_t *promise)
@@ -221,6 +257,8 @@ bool smoke_places_judge(const json_t *report, const smoke_expect_t *expect, char
         if (!judge_mount(report, expect, &places[i], why))
             return false;
     }
+    if (!judge_table(report, expect, why))
+        return false;
     if (!judge_writes(report, expect, why))
         return false;
     for (size_t i = 0; i < count; ++i) {
