@@ -43,9 +43,10 @@ typedef struct {
     const preflight_want_t *want;
     const preflight_t *preflight;
     smoke_launcher_t launcher;
-    bool is_registered_enough; /* SANDBOX_GVISOR_EVIDENCE=registered */
-    const char *socket_dir;    /* a private directory for S12's throwaway socket; NULL leaves S12 out */
-    bool is_canary;            /* S1-S8 and the evidence only: the same preflight was proven before */
+    bool is_registered_enough;   /* SANDBOX_GVISOR_EVIDENCE=registered */
+    const char *socket_dir;      /* a private directory for S12's throwaway socket; NULL leaves S12 out */
+    const evidence_host_t *host; /* a test's; NULL: this machine */
+    bool is_canary;              /* S1-S8 and the evidence only: the same preflight was proven before */
 } smoke_want_t;
 
 typedef struct {

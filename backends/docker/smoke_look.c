@@ -15,6 +15,12 @@ enum {
     LOOK_SPAN_US = 150 * 1000,
 };
 
+static const evidence_host_t *host_of(const smoke_look_t *look)
+{
+    const evidence_host_t *host = look->_box->test->want->host;
+    return host != NULL ? host : &EVIDENCE_HOST;
+}
+
 static bool is_probing(const smoke_look_t *look)
 {
     const smoke_launcher_t *launcher = &look->_box->test->want->launcher;
@@ -25,7 +31,7 @@ static void count_tasks(smoke_look_t *look, uint64_t began_us)
 {
     const smoke_launcher_t *launcher = &look->_box->test->want->launcher;
     evidence_tasks_t found;
-    if (!evidence_tasks(&EVIDENCE_HOST, launcher->pid(look->_box->sandbox), launcher->container_id(look->_box->sandbox),
+    if (!evidence_tasks(host_of(look), launcher->pid(look->_box->sandbox), launcher->container_id(look->_box->sandbox),
                         CONTAINER_RUNNER, look->_name, &found, look->_why))
         return;
     if (look->_is_over || !is_probing(look))
@@ -69,10 +75,10 @@ void smoke_look_begin(smoke_look_t *look, const smoke_box_t *box, const char *na
     memset(look, 0, sizeof(*look));
     look->_box = box;
     look->_name = name;
-    look->has_limits = evidence_limits(&EVIDENCE_HOST, pid, id, &look->limits, look->limits_why);
+    look->has_limits = evidence_limits(host_of(look), pid, id, &look->limits, look->limits_why);
     look->kernel = EVIDENCE_UNSEEN;
     if (runtime->is_gvisor)
-        look->kernel = evidence_sandbox_process(&EVIDENCE_HOST, runtime, pid, id, look->kernel_why);
+        look->kernel = evidence_sandbox_process(host_of(look), runtime, pid, id, look->kernel_why);
     look->_co = co_start(co_loop(co_self()), look_main, look, on_look_end);
 }
 

@@ -1,7 +1,7 @@
 /*
- * The smoke test over sandboxes that are made of frames, and the preflight over an Engine that answers by a table: the
- * right answers prove a container, and one wrong or missing answer at a time is told by its check's name, with every
- * sandbox that was started disposed of.
+ * The smoke test over sandboxes that are made of frames: the right answers prove a container, one wrong or missing
+ * answer at a time is told by its check's name, with every sandbox that was started disposed of; and a wall of gVisor's
+ * has the tier that a machine made by hand shows.
  */
 #include "tests/unit/fake_engine.h"
 #include "tests/unit/guest_fixture.h"
@@ -43,8 +43,11 @@ typedef enum {
 static struct {
     wrong_t wrong;
     int launched, disposed, jobs;
-    char environments[256]; /* of the launches, by their images' first variable */
+    int pid; /* of the sandboxes' process; 0: the Engine does not say */
+    bool is_gvisor;
 } wall;
+
+enum { SANDBOX = 4242, GUEST = 4343 };
 
 static co_t *test_co;
 
@@ -75,7 +78,7 @@ static const char *wall_container_id(void *sandbox)
 static int wall_pid(void *sandbox)
 {
     (void)sandbox;
-    return 0;
+    return wall.pid;
 }
 
 static guest_t *wall_guest(void *sandbox)
@@ -114,8 +117,8 @@ static void step(int number, const char *out, size_t err_len)
 
 static char *report_text(void)
 {
-    json_t *report = fixture_parse(RUNC_PROJECT);
-    if (wall.jobs == 0) { /* the snippet's sandbox has no /work */
+    json_t *report = fixture_parse(!wall.is_gvisor ? RUNC_PROJECT : wall.jobs == 0 ? RUNSC_SNIPPET : RUNSC_PROJECT);
+    if (wall.jobs == 0 && !wall.is_gvisor) { /* the snippet's sandbox has no /work */
         fixture_change(report, "mounts.16", NULL);
         fixture_change(report, "writes.16", NULL);
         fixture_change(report, "writes.33.outcome", "\"EROFS\"");
@@ -188,6 +191,13 @@ static void answer_project(void)
     final(0, 0, 5, 0, "");
 }
 
+/* While a probe runs, the machine is looked at beside it. */
+static void let_look(const guest_job_t *job)
+{
+    if (wall.is_gvisor && job->kind == GUEST_PROBE)
+        co_sleep(300);
+}
+
 static bool wall_execute(void *sandbox, const guest_job_t *job, uint64_t deadline_us, char failure[ENGINE_TEXT_MAX])
 {
     (void)sandbox;
@@ -204,6 +214,7 @@ static bool wall_execute(void *sandbox, const guest_job_t *job, uint64_t deadlin
         co_cancel(test_co);
     if (wall.wrong == NO_ANSWER || wall.wrong == BROKEN_FRAME || wall.wrong == CANCELED)
         return true;
+    let_look(job);
     if (job->kind == GUEST_PROBE)
         answer_probe();
     else if (job->kind == GUEST_SNIPPET)
@@ -220,6 +231,9 @@ static const char *runtime_said = "runc";
 
 typedef struct {
     bool is_canary, is_proven, is_untried, has_ended;
+    bool is_registered_enough;
+    const evidence_runtime_t *runtime; /* NULL: runc */
+    const evidence_host_t *host;
     smoke_t found;
     char failure[BACKEND_TEXT_MAX];
 } tried_t;
@@ -246,10 +260,16 @@ static void try_smoke(void *arg)
     static preflight_t preflight;
     tried_t *tried = arg;
     char reason[ENGINE_TEXT_MAX];
+    preflight.runtime = tried->runtime != NULL ? *tried->runtime : (evidence_runtime_t){.is_gvisor = false};
     snprintf(preflight.images[DOCKER_SNIPPET].id, IMAGE_ID_MAX, "sha256:1");
     snprintf(preflight.images[DOCKER_PROJECT].id, IMAGE_ID_MAX, "sha256:2");
-    const smoke_want_t want = {
-        .engine = engine, .want = &asked, .preflight = &preflight, .launcher = launcher, .is_canary = tried->is_canary};
+    const smoke_want_t want = {.engine = engine,
+                               .want = &asked,
+                               .preflight = &preflight,
+                               .launcher = launcher,
+                               .host = tried->host,
+                               .is_registered_enough = tried->is_registered_enough,
+                               .is_canary = tried->is_canary};
     /* Once: the scripted server takes a limited number of connections. */
     if (engine_api_version(engine)[0] == '\0' && !engine_negotiate(engine, 5000, reason)) {
         snprintf(tried->failure, sizeof(tried->failure), "negotiate: %.200s", reason);
@@ -268,6 +288,8 @@ static void try_wrong(wrong_t wrong, tried_t *tried)
 {
     memset(&wall, 0, sizeof(wall));
     wall.wrong = wrong;
+    wall.is_gvisor = tried->runtime != NULL;
+    wall.pid = wall.is_gvisor ? SANDBOX : 0;
     tried->has_ended = false;
     tried->failure[0] = '\0';
     test_co = co_start(loop, try_smoke, tried, on_tried);
@@ -373,112 +395,113 @@ static void test_the_engine_must_say_the_runtime(void **state)
     assert_int_equal(wall.jobs, 0); /* nothing is run in what is not known */
 }
 
-/* --- the preflight over the Engine's socket --- */
+/* --- the tier of a wall of gVisor's, by what a machine made by hand shows --- */
 
-typedef struct {
-    preflight_want_t want;
-    preflight_t found;
-    bool is_ready, is_untried, has_ended;
-    char failure[BACKEND_TEXT_MAX];
-} flight_t;
+static char machine[64];
 
-static void try_preflight(void *arg)
+static void put(const char *path, const char *bytes, size_t len)
 {
-    flight_t *flight = arg;
-    flight->is_ready = docker_preflight(&flight->want, &flight->found, &flight->is_untried, flight->failure);
+    char whole[256], command[320];
+    snprintf(whole, sizeof(whole), "%s/%s", machine, path);
+    snprintf(command, sizeof(command), "mkdir -p \"$(dirname '%s')\"", whole);
+    assert_int_equal(system(command), 0);
+    FILE *file = fopen(whole, "w");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, len, file), len);
+    fclose(file);
 }
 
-static void on_flown(void *arg)
+static void link_program(int pid, const char *program)
 {
-    flight_t *flight = arg;
-    flight->has_ended = true;
+    char path[256];
+    snprintf(path, sizeof(path), "%s/proc/%d/exe", machine, pid);
+    unlink(path);
+    if (program != NULL)
+        assert_int_equal(symlink(program, path), 0);
 }
 
-static void fly(flight_t *flight)
+#define GROUPS "0::/docker/" ID "\n"
+#define COMMAND "runsc-sandbox\0--network=none\0boot\0" ID
+
+static void make_machine(char runsc[128], evidence_runtime_t *runtime)
 {
-    memset(flight, 0, sizeof(*flight));
-    flight->want =
-        (preflight_want_t){.engine = engine,
-                           .runtime = "runc",
-                           .references = {"plimsoll/snippet:latest", "plimsoll/project:latest"},
-                           .promise = {.uid = 60999, .memory_bytes = 1 << 28, .pids = 256, .work_bytes = 1 << 27}};
-    co_start(loop, try_preflight, flight, on_flown);
-    wait_for(flight->has_ended);
-    assert_null(strchr(flight->failure, '\n'));
+    static const char info[] = "{\"Runtimes\":{\"runc\":{\"path\":\"/x/runsc\",\"runtimeArgs\":[\"--network=none\"]}}}";
+    snprintf(machine, sizeof(machine), "/tmp/plimsoll-machine-XXXXXX");
+    assert_non_null(mkdtemp(machine));
+    put("runsc", "release-20260907.0", 18);
+    put("proc/4242/cgroup", GROUPS, strlen(GROUPS));
+    put("proc/4242/cmdline", COMMAND, sizeof(COMMAND));
+    put("proc/4242/comm", "exe\n", 4);
+    put("proc/4343/cgroup", GROUPS, strlen(GROUPS));
+    put("proc/4343/comm", "exe\n", 4);
+    put("cgroup/docker/" ID "/pids.max", "256\n", 4);
+    put("cgroup/docker/" ID "/memory.max", "268435456\n", 10);
+    put("cgroup/docker/" ID "/memory.swap.max", "0\n", 2);
+    snprintf(runsc, 128, "%s/runsc", machine);
+    link_program(SANDBOX, runsc);
+    link_program(GUEST, runsc);
+    json_t *json = fixture_parse(info);
+    assert_true(evidence_registered(json, "runc", runtime));
+    json_decref(json);
+    snprintf(runtime->path, sizeof(runtime->path), "%s", runsc);
+    evidence_read_file(runtime);
+    assert_true(runtime->is_file && runtime->is_gvisor);
 }
 
-#define INFO_OK                                                                                                        \
-    JSON_HEAD("200 OK")                                                                                                \
-    "{\"ID\":\"E\",\"OSType\":\"linux\",\"Architecture\":\"x86_64\",\"MemoryLimit\":true,\"SwapLimit\":true,"          \
-    "\"PidsLimit\":true,\"CpuCfsQuota\":true,\"CgroupVersion\":\"2\",\"ServerVersion\":\"28.1\","                      \
-    "\"Runtimes\":{\"runc\":{\"path\":\"runc\"}},\"SecurityOptions\":[\"name=seccomp\"]}"
-#define IMAGE_OK(digit, label)                                                                                         \
-    JSON_HEAD("200 OK")                                                                                                \
-    "{\"Id\":\"sha256:" digit "123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\",\"Os\":\"linux\","    \
-    "\"Architecture\":\"amd64\",\"Config\":{\"Env\":[\"LANG=C\"],\"Labels\":{\"sbx.runner.protocol\":\"" label "\"}}}"
-#define SNIPPET_TARGET "/v1.41/images/plimsoll/snippet"
-#define PROJECT_TARGET "/v1.41/images/plimsoll/project"
-
-static void test_an_engine_with_its_images_is_ready(void **state)
+static void test_the_tier_is_what_the_machine_shows(void **state)
 {
-    static const row_t rows[] = {{"/v1.41/info", INFO_OK},
-                                 {SNIPPET_TARGET, IMAGE_OK("0", "1")},
-                                 {PROJECT_TARGET, IMAGE_OK("1", "1")},
-                                 {"/v1.41/images/plimsoll%2Fsnippet", IMAGE_OK("0", "1")},
-                                 {"/v1.41/images/plimsoll%2Fproject", IMAGE_OK("1", "1")},
-                                 {NULL, NULL}};
-    flight_t *flight = calloc(1, sizeof(*flight));
-    (void)state;
-    serve(answer_by_table, rows);
-    fly(flight);
-    if (!flight->is_ready)
-        fail_msg("%s", flight->failure);
-    assert_int_equal(flight->found.cgroup_version, 2);
-    assert_int_equal(strncmp(flight->found.images[DOCKER_PROJECT].id, "sha256:1123", 11), 0);
-    assert_string_equal(flight->found.images[DOCKER_PROJECT].env[0], "LANG=C");
-    free(flight);
-}
-
-static void test_what_is_missing_is_told_with_what_to_do(void **state)
-{
+    typedef enum { OBSERVED, OTHER_FILE, NO_FILE, NO_PROGRAM, GUEST_SEEN, OTHER_PROCESS } shown_t;
     static const struct {
-        row_t rows[8];
-        bool is_untried;
-        const char *words;
+        shown_t shown;
+        bool is_registered_enough;
+        tier_t tier;
+        evidence_t evidence;
+        const char *gap;
     } cases[] = {
-        {{{"/v1.41/info", INFO_OK}, {"/v1.41/images/", JSON_HEAD("404 Not Found") "{\"message\":\"No such image\"}"}},
-         false,
-         "image plimsoll/snippet:latest is not in the Engine: `make images`"},
-        {{{"/v1.41/info", INFO_OK}, {"/v1.41/images/", IMAGE_OK("0", "0")}},
-         false,
-         "protocol 0, this gateway speaks 1"},
-        {{{"/v1.41/info", INFO_OK},
-          {"/v1.41/images/", JSON_HEAD("500 Internal Server Error") "{\"message\":\"disk\"}"}},
-         false,
-         "could not be inspected: failed disk"},
-        {{{"/v1.41/info", JSON_HEAD("500 Internal Server Error") "{\"message\":\"x\"}"}},
-         false,
-         "does not tell about itself"},
-        {{{"/v1.41/info", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"}}, true, "does not tell about itself"},
+        {OBSERVED, false, TIER_KERNEL, EVIDENCE_OBSERVED, ""},
+        {OBSERVED, true, TIER_KERNEL, EVIDENCE_OBSERVED, ""},
+        {OTHER_FILE, false, TIER_CONTAINER, EVIDENCE_NONE, "does not run the registered runtime's file"},
+        {OTHER_FILE, true, TIER_CONTAINER, EVIDENCE_NONE, "does not run the registered runtime's file"},
+        {GUEST_SEEN, false, TIER_CONTAINER, EVIDENCE_NONE, "the guest's own program runs on this machine's kernel"},
+        {GUEST_SEEN, true, TIER_CONTAINER, EVIDENCE_NONE, "the guest's own program runs on this machine's kernel"},
+        {OTHER_PROCESS, true, TIER_CONTAINER, EVIDENCE_NONE, "does not say it is gVisor's sandbox"},
+        /* Only what cannot be seen may be taken on the registration's word. */
+        {NO_FILE, false, TIER_CONTAINER, EVIDENCE_NONE, "cannot be read on this machine"},
+        {NO_FILE, true, TIER_KERNEL, EVIDENCE_REGISTERED, "cannot be read on this machine"},
+        {NO_PROGRAM, false, TIER_CONTAINER, EVIDENCE_NONE, "not to be found"},
+        {NO_PROGRAM, true, TIER_KERNEL, EVIDENCE_REGISTERED, "not to be found"},
     };
-    flight_t *flight = calloc(1, sizeof(*flight));
+    char runsc[128], proc[128], cgroup[128], command[128];
     (void)state;
+    serve(answer_as_engine, NULL);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {
-        serve(answer_by_table, cases[i].rows);
-        fly(flight);
-        server_stop(server);
-        server = NULL;
-        if (flight->is_ready || flight->is_untried != cases[i].is_untried ||
-            strstr(flight->failure, cases[i].words) == NULL)
-            fail_msg("case %zu: untried %d: %s", i, flight->is_untried, flight->failure);
-        unlink(socket_path);
+        evidence_runtime_t runtime;
+        make_machine(runsc, &runtime);
+        snprintf(proc, sizeof(proc), "%s/proc", machine);
+        snprintf(cgroup, sizeof(cgroup), "%s/cgroup", machine);
+        const evidence_host_t host = {.proc = proc, .cgroup = cgroup};
+        tried_t tried = {.is_canary = true,
+                         .runtime = &runtime,
+                         .host = &host,
+                         .is_registered_enough = cases[i].is_registered_enough};
+        if (cases[i].shown == OTHER_FILE)
+            link_program(SANDBOX, "/bin/sh");
+        else if (cases[i].shown == NO_FILE)
+            runtime.is_file = false;
+        else if (cases[i].shown == NO_PROGRAM)
+            link_program(SANDBOX, NULL);
+        else if (cases[i].shown == GUEST_SEEN)
+            link_program(GUEST, "/opt/sbx/runner");
+        else if (cases[i].shown == OTHER_PROCESS)
+            put("proc/4242/cmdline", "runsc\0", 6);
+        try_wrong(NOTHING_WRONG, &tried);
+        snprintf(command, sizeof(command), "rm -rf '%s'", machine);
+        assert_int_equal(system(command), 0);
+        if (!tried.is_proven || tried.found.tier != cases[i].tier || tried.found.evidence != cases[i].evidence ||
+            strstr(tried.found.evidence_gap, cases[i].gap) == NULL)
+            fail_msg("case %zu: proven %d, %s, %s: %s %s", i, tried.is_proven, tier_name(tried.found.tier),
+                     evidence_name(tried.found.evidence), tried.found.evidence_gap, tried.failure);
     }
-    /* Nobody at the socket, and no socket. */
-    fly(flight);
-    assert_false(flight->is_ready);
-    assert_non_null(strstr(flight->failure, "there is no Docker Engine at "));
-    assert_non_null(strstr(flight->failure, "SANDBOX_DOCKER_SOCKET"));
-    free(flight);
 }
 
 static int fresh(void **state)
@@ -499,9 +522,10 @@ static int gone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        FRESH(test_right_answers_prove_a_container),         FRESH(test_each_wrong_answer_is_named),
-        FRESH(test_the_engine_must_say_the_runtime),         FRESH(test_an_engine_with_its_images_is_ready),
-        FRESH(test_what_is_missing_is_told_with_what_to_do),
+        FRESH(test_right_answers_prove_a_container),
+        FRESH(test_each_wrong_answer_is_named),
+        FRESH(test_the_engine_must_say_the_runtime),
+        FRESH(test_the_tier_is_what_the_machine_shows),
     };
     random_init();
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -72,7 +72,8 @@ void probe_number(const char *name, uint64_t value)
 {
     char digits[24];
     begin(name);
-    put(digits, (size_t)snprintf(digits, sizeof(digits), "%llu", (unsigned long long)value));
+    int len = snprintf(digits, sizeof(digits), "%llu", (unsigned long long)value);
+    put(digits, (size_t)len);
 }
 
 void probe_bool(const char *name, bool value)
