@@ -170,6 +170,10 @@ static bool run_probe(const smoke_test_t *test, docker_kind_t kind, const smoke_
     }
     if (is_well)
         is_well = judge(&probe, &box);
+    if (is_well && probe.look.is_undecided) {
+        *test->is_untried = true;
+        is_well = smoke_failed(test, kind, probe.look.kernel_why);
+    }
     if (is_well)
         take_evidence(&probe, test->want);
     return smoke_box_close(&box, is_well);

@@ -36,11 +36,13 @@ static void count_tasks(smoke_look_t *look, uint64_t began_us)
         return;
     if (look->_is_over || !is_probing(look))
         return; /* it ended in between: what is not there any more proves nothing */
+    look->tasks.saw_sandbox = look->tasks.saw_sandbox || found.saw_sandbox;
+    if (found.by_name == 0 && found.by_program == 0 && !found.saw_sandbox)
+        return; /* its end may be on the way here: the same */
     ++look->_looks;
     look->_last_us = began_us;
     look->tasks.by_program = found.by_program > look->tasks.by_program ? found.by_program : look->tasks.by_program;
     look->tasks.by_name = found.by_name > look->tasks.by_name ? found.by_name : look->tasks.by_name;
-    look->tasks.saw_sandbox = (look->_looks == 1 || look->tasks.saw_sandbox) && found.saw_sandbox;
 }
 
 static void look_main(void *arg)
@@ -86,18 +88,18 @@ void smoke_look_begin(smoke_look_t *look, const smoke_box_t *box, const char *na
 static void conclude(smoke_look_t *look)
 {
     const evidence_tasks_t *tasks = &look->tasks;
-    if (look->_looks == 0 || look->_last_us - look->_first_us < LOOK_SPAN_US) {
-        look->kernel = EVIDENCE_UNSEEN;
-        snprintf(look->kernel_why, sizeof(look->kernel_why),
-                 "the machine's processes could not be looked through while the probe ran%s%.100s",
-                 look->_why[0] != '\0' ? ": " : "", look->_why);
-    } else if (!tasks->saw_sandbox) {
+    if (tasks->by_program > 0 || tasks->by_name > 0) {
+        look->kernel = EVIDENCE_REFUTED;
+        snprintf(look->kernel_why, sizeof(look->kernel_why), "the guest's own program runs on this machine's kernel");
+    } else if (look->_first_us != 0 && !tasks->saw_sandbox) {
         look->kernel = EVIDENCE_UNSEEN;
         snprintf(look->kernel_why, sizeof(look->kernel_why),
                  "the sandbox's process is hidden from this one: is /proc mounted with hidepid?");
-    } else if (tasks->by_program > 0 || tasks->by_name > 0) {
-        look->kernel = EVIDENCE_REFUTED;
-        snprintf(look->kernel_why, sizeof(look->kernel_why), "the guest's own program runs on this machine's kernel");
+    } else if (look->_looks == 0 || look->_last_us - look->_first_us < LOOK_SPAN_US) {
+        look->is_undecided = true;
+        snprintf(look->kernel_why, sizeof(look->kernel_why),
+                 "E4: the machine's processes could not be looked through while the probe ran%s%.100s",
+                 look->_why[0] != '\0' ? ": " : "", look->_why);
     }
 }
 

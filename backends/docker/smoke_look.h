@@ -14,6 +14,7 @@ typedef struct {
     evidence_limits_t limits;
     char limits_why[BACKEND_TEXT_MAX];
     evidence_look_t kernel; /* E3 and E4 together; gVisor only */
+    bool is_undecided;      /* the machine was too busy to be looked at in time: nothing was learnt */
     char kernel_why[BACKEND_TEXT_MAX];
     evidence_tasks_t tasks; /* the most that any look found */
 
