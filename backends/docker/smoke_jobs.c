@@ -139,7 +139,7 @@ static const char *const PROJECT_STEPS[STEP_COUNT_OF_PROJECT] = {
     [STEP_LEAVE] = "sleep 1000 & echo left",
     [STEP_LOOK] = "cat /proc/[0-9]*/comm 2>/dev/null; true",
     /* An old gVisor under a newer userland cannot list a tmpfs (spec 8 (20)). */
-    [STEP_LIST] = "echo x > /work/smoke && ls -l /work 2>/dev/null | grep -c smoke; true",
+    [STEP_LIST] = "cd /work && echo x > smoke && ls -l /work 2>/dev/null | grep -c smoke; true",
     [STEP_PYTHON] = "python3 -c 'import platform; print(6*7, platform.python_version())' 2>/dev/null; true",
 };
 

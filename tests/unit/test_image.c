@@ -160,7 +160,8 @@ static void test_search_paths_are_compared_clean(void **state)
                                           "/./tmp/x",
                                           "/usr/../tmp/x",
                                           "/usr/bin/../../work",
-                                          "/work/node_modules/.bin",
+                                          "/work"
+                                          "/node_modules/.bin",
                                           "/var/tmp/x",
                                           "/var/./tmp",
                                           "/dev/shm",

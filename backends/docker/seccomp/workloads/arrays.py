@@ -1,4 +1,5 @@
 """NumPy and SciPy, with threads around them."""
+import os
 import threading
 
 import numpy
@@ -19,6 +20,7 @@ scipy.optimize.minimize(lambda x: (x ** 2).sum(), [1.0, 2.0])
 scipy.integrate.quad(lambda x: x * x, 0, 1)
 scipy.stats.norm.fit(a[0])
 scipy.sparse.linalg.spsolve(scipy.sparse.eye(10, format="csc"), numpy.ones(10))
-numpy.save("/work/a.npy", a)
-assert numpy.load("/work/a.npy", mmap_mode="r").shape == (400, 400)
+os.chdir("/work")
+numpy.save("a.npy", a)
+assert numpy.load("a.npy", mmap_mode="r").shape == (400, 400)
 print("arrays.py: done", numpy.__version__)

@@ -1,6 +1,6 @@
 # C to WebAssembly, and what comes out of it run by Node.
 set -eu
-mkdir -p /work/c && cd /work/c
+cd /work && mkdir -p c && cd c
 cat >f.c <<'C'
 #include <math.h>
 __attribute__((export_name("f"))) double f(double x) { return sin(x) + cos(x); }

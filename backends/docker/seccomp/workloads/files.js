@@ -92,7 +92,7 @@ async function processes(dir) {
 }
 
 async function main() {
-  const dir = fs.mkdtempSync('/work/js-');
+  const dir = fs.mkdtempSync(path.join('/work', 'js-'));
   await files(dir);
   await sockets(dir);
   await processes(dir);

@@ -1,6 +1,6 @@
 # What shell steps do: coreutils, grep, sed, awk, find, tar, gzip, jobs, pipes, a FIFO, traps, limits.
 set -eu
-mkdir -p /work/sh && cd /work/sh
+cd /work && mkdir -p sh && cd sh
 seq 1000 >n
 sort -rn n | uniq -c | head -5 >/dev/null
 sort --parallel=2 n >n2

@@ -1,6 +1,6 @@
 # A TypeScript project: checked, built, run, linted, tested. The first argument picks one tool; none: all of them.
 set -eu
-mkdir -p /work/ts && cd /work/ts
+cd /work && mkdir -p ts && cd ts
 cat >b.ts <<'TS'
 export function twice(x: number): number {
   return x * 2;
