@@ -231,7 +231,7 @@ static bool prepare(member_t *member, const member_plan_t *plan, char failure[EN
 {
     return create(member, plan->life_s, failure) && is_as_asked(member, failure) && attach_to(member, failure) &&
            start(member, failure) && greet(member, plan, failure) && await_ready(member, failure) &&
-           member_check(member, failure) == MEMBER_SAME;
+           member_check(member, MEMBER_INSPECT_MS, failure) == MEMBER_SAME;
 }
 
 member_t *member_start(docker_t *docker, const member_plan_t *plan, char failure[ENGINE_TEXT_MAX])
@@ -293,13 +293,13 @@ static member_check_t judge(member_t *member, const json_t *inspect, char why[EN
     return MEMBER_SAME;
 }
 
-member_check_t member_check(member_t *member, char why[ENGINE_TEXT_MAX])
+member_check_t member_check(member_t *member, uint32_t deadline_ms, char why[ENGINE_TEXT_MAX])
 {
     engine_answer_t answer;
     member_check_t outcome = MEMBER_UNCHECKED;
 
     check(member);
-    engine_container_inspect(member->docker->engine, member->id, MEMBER_INSPECT_MS, &answer);
+    engine_container_inspect(member->docker->engine, member->id, deadline_ms, &answer);
     if (answer.outcome == ENGINE_OK)
         outcome = judge(member, answer.json, why);
     else if (answer.outcome == ENGINE_ABSENT)

@@ -48,7 +48,7 @@ typedef enum {
     MEMBER_UNCHECKED, /* the Engine did not say */
 } member_check_t;
 /* In a coroutine: the read-back of spec 1.7. `why` names the first difference. */
-member_check_t member_check(member_t *member, char why[ENGINE_TEXT_MAX]);
+member_check_t member_check(member_t *member, uint32_t deadline_ms, char why[ENGINE_TEXT_MAX]);
 
 typedef enum {
     MEMBER_GIVEN,     /* the whole job has been written to the sandbox's stdin */

@@ -18,6 +18,13 @@ static void refuse_capacity(backend_run_t *run, const char *message, const char 
     backend_run_refuse(run, REFUSAL(CAPACITY), message, detail);
 }
 
+static uint32_t milliseconds_left(const backend_run_t *run)
+{
+    uint64_t now_us = clock_mono_us();
+    uint64_t left_ms = run->deadline_us > now_us ? (run->deadline_us - now_us + 999) / 1000 : 0;
+    return left_ms < UINT32_MAX ? (uint32_t)left_ms : UINT32_MAX;
+}
+
 /* --- create: a sandbox that is what it should be --- */
 
 /* NULL when the run was refused. */
@@ -32,7 +39,8 @@ static member_t *take(docker_t *docker, docker_kind_t kind, backend_run_t *run)
             refuse_capacity(run, "no sandbox could be started", text);
             return NULL;
         }
-        member_check_t checked = member_check(member, text);
+        uint32_t left_ms = milliseconds_left(run);
+        member_check_t checked = member_check(member, left_ms < DOCKER_CHECK_MS ? left_ms : DOCKER_CHECK_MS, text);
         if (checked == MEMBER_SAME) {
             log_event(LOG_DEBUG, "sandbox claimed", log_str("run_id", run->run_id),
                       log_str("container", member_id(member)), log_bool("ready", is_hit));
@@ -85,13 +93,6 @@ static bool plan_project(const backend_run_t *run, guest_job_t *job, guest_file_
     job->artifacts = (const char *const *)project->artifacts;
     job->artifact_count = project->n_artifacts;
     return true;
-}
-
-static uint32_t milliseconds_left(const backend_run_t *run)
-{
-    uint64_t now_us = clock_mono_us();
-    uint64_t left_ms = run->deadline_us > now_us ? (run->deadline_us - now_us + 999) / 1000 : 0;
-    return left_ms < UINT32_MAX ? (uint32_t)left_ms : UINT32_MAX;
 }
 
 /* False when the run was refused: not all of the job reached the sandbox, so none of it is acted on. */

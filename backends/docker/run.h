@@ -20,6 +20,8 @@ enum {
      * run of 2,000 ms answers before 2,400 (U05). */
     DOCKER_MARGIN_MS = 250,
     DOCKER_CLAIMS_MAX = 3, /* sandboxes tried for one run, when the read-back finds the first ones changed */
+    DOCKER_CHECK_MS =
+        2000, /* for the read-back, which takes a millisecond or two: an Engine that hangs is told early */
     DOCKER_RETRY_MS = 1000,
 };
 
