@@ -212,7 +212,7 @@ def burst(wall, rounds, quiet, row):
 
 
 def role_bytes(gw, wall):
-    return next(rig.private_bytes(p) for p, n in gw.pids().items() if n == f"plimsolld-{wall}")
+    return next(rig.private_bytes(p) for p, n in gw.pids().items() if n == f"plimsolld-backend-{wall}")
 
 
 def pooled_memory(wall, count, row):
