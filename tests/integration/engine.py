@@ -33,6 +33,7 @@ RUNTIMES = {"runc": {"path": "/usr/sbin/runc"},
 PROGRAMS = ("dockerd", "containerd", "containerd-shim-runc-v2", "runc", "runsc", "mmdebstrap")
 UP_S, DOWN_S = 60, 30
 IMAGES_S = 900        # the first build of the guest images fetches packages
+IMAGES = ("snippet", "project", "python")     # those of the guest images that tests run
 CI = os.environ.get("CI") == "true"
 
 
@@ -183,6 +184,17 @@ def mount_control_groups():
             subprocess.run(["mount", "-t", "cgroup", "-o", name, "cgroup", str(root / name)], capture_output=True)
 
 
+def _shims(is_ours):
+    found = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with contextlib.suppress(OSError, ValueError):
+                words = pathlib.Path(f"/proc/{entry}/cmdline").read_bytes().decode().split("\0")
+                if "containerd-shim" in words[0] and is_ours(words):
+                    found[words[words.index("-id") + 1]] = int(entry)
+    return found
+
+
 class Engine(Api):
     """A dockerd with its own folder, containerd namespace and control group. It outlives the process that started it, if it must."""
 
@@ -243,13 +255,7 @@ class Engine(Api):
 
     def shims(self):
         """{container ID: pid} of the shims of this engine."""
-        found = {}
-        for pid in self._own_processes():
-            with contextlib.suppress(OSError, ValueError):
-                words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
-                if "containerd-shim" in words[0]:
-                    found[words[words.index("-id") + 1]] = pid
-        return found
+        return _shims(lambda words: self.group in words)
 
     def stop_engine(self, is_kind=True):
         """Ends dockerd by its PID and whatever it left running."""
@@ -308,17 +314,10 @@ class Engine(Api):
 
 
 class GivenEngine(Api):
-    """An engine somebody else runs."""
+    """An engine somebody else runs. Its shims are known by the folder of its socket."""
 
     def shims(self):
-        found = {}
-        for entry in os.listdir("/proc"):
-            if entry.isdigit():
-                with contextlib.suppress(OSError, ValueError):
-                    words = pathlib.Path(f"/proc/{entry}/cmdline").read_bytes().decode().split("\0")
-                    if "containerd-shim" in words[0]:
-                        found[words[words.index("-id") + 1]] = int(entry)
-        return found
+        return _shims(lambda words: any(w.startswith(os.path.dirname(self.path) + "/") for w in words))
 
     def log(self):
         return ""
@@ -371,11 +370,20 @@ def session_end(home):
 
 def make_images(api):
     """Builds the guest images, or takes them from the build folder, and imports them."""
+    _about_images(api, "make", "--no-print-directory", "images", "IMAGES=" + " ".join(IMAGES))
+
+
+def check_images(api):
+    """Stale ones are refused: what they would show is of another tree."""
+    _about_images(api, "backends/guest/images/check", *IMAGES)
+
+
+def _about_images(api, *command):
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS"))}
     environment["SANDBOX_DOCKER_SOCKET"] = api.path
-    done = subprocess.run(["make", "--no-print-directory", "images"], cwd=g.ROOT, env=environment, stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=IMAGES_S)
-    assert done.returncode == 0, f"make images:\n{done.stdout.decode(errors='replace')[-6000:]}"
+    done = subprocess.run(command, cwd=g.ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          timeout=IMAGES_S)
+    assert done.returncode == 0, f"{' '.join(command)}:\n{done.stdout.decode(errors='replace')[-6000:]}"
 
 
 @contextlib.contextmanager
@@ -408,8 +416,7 @@ def _make_shared():
     if given:
         api = GivenEngine(given)
         assert api.is_up(), f"{GIVEN}: no engine at {given}"
-        with _locked(g.ROOT / "build" / "images.lock"):
-            make_images(api)
+        check_images(api)
         return api
     home = pathlib.Path(os.environ[SESSION])
     engine = Engine(home)
@@ -463,37 +470,22 @@ def live_instances():
     return set(re.findall(r"@plimsoll-docker-([0-9A-Za-z_-]+)", pathlib.Path("/proc/net/unix").read_text()))
 
 
-def instances_of(gw):
-    """Those of one gateway."""
+def instances_of(gw, role="plimsolld-backend-"):
+    """Those of one gateway, or of one of its roles."""
     nodes = {}
     for line in pathlib.Path("/proc/net/unix").read_text().splitlines():
-        m = re.search(r"^\S+: (?:\S+ ){5}\s*(\d+) @plimsoll-docker-([0-9A-Za-z_-]+)", line)
+        m = re.search(r"\s(\d+) @plimsoll-docker-([0-9A-Za-z_-]+)", line)
         if m:
             nodes[f"socket:[{m.group(1)}]"] = m.group(2)
     found = set()
     for pid in g.descendants(gw.process.pid):
+        if not g.name_of(pid).split(" ")[0].split("/")[-1].startswith(role):
+            continue
         with contextlib.suppress(OSError):
             for fd in os.listdir(f"/proc/{pid}/fd"):
                 with contextlib.suppress(OSError):
                     found.add(nodes.get(os.readlink(f"/proc/{pid}/fd/{fd}")))
     return found - {None}
-
-
-def containers_of(api, gw):
-    instances = instances_of(gw)
-    return [c for c in api.containers() if c["Labels"].get("sbx.instance") in instances]
-
-
-def _container_processes(ids):
-    """{pid: name} of processes that belong to containers, by the IDs in their command lines or control groups."""
-    found = {}
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            with contextlib.suppress(OSError):
-                text = pathlib.Path(f"/proc/{entry}/cmdline").read_bytes() + pathlib.Path(f"/proc/{entry}/cgroup").read_bytes()
-                if any(i.encode() in text for i in ids):
-                    found[int(entry)] = text[:200]
-    return found
 
 
 def leftovers(api):
