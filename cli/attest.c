@@ -108,20 +108,37 @@ int command_log(int argc, char **argv)
 
 /* ---- telling ---- */
 
-int attest_fail(const attest_options_t *options, const char *fmt, ...)
+static int fail(const attest_options_t *options, json_t *more, const char *fmt, va_list args)
 {
     char text[FAILURE_TEXT_MAX], safe[FAILURE_TEXT_MAX];
-    va_list args;
-    va_start(args, fmt);
     vsnprintf(text, sizeof(text), fmt, args);
-    va_end(args);
     terminal_copy(safe, sizeof(safe), text, strlen(text));
     fprintf(stderr, "%s: %s\n", options->verb, safe);
     if (options->json) {
         json_t *object = json_pack("{s:b, s:s}", "ok", false, "error", safe);
+        json_object_update(object, more);
         json_print(object);
         json_decref(object);
     }
+    json_decref(more);
+    return ATTEST_FAILED;
+}
+
+int attest_fail(const attest_options_t *options, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    fail(options, NULL, fmt, args);
+    va_end(args);
+    return ATTEST_FAILED;
+}
+
+int attest_fail_with(const attest_options_t *options, json_t *more, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    fail(options, more, fmt, args);
+    va_end(args);
     return ATTEST_FAILED;
 }
 
@@ -172,20 +189,89 @@ bool attest_read_file(const attest_options_t *options, const char *what, const c
     return why == NULL;
 }
 
-void *attest_read_message(const attest_options_t *options, const char *what, const char *path,
-                          const ProtobufCMessageDescriptor *type)
+/* Whether `name` is a field's name, in lowerCamelCase or as it is. */
+static bool is_name_of(const char *name, const ProtobufCFieldDescriptor *field)
+{
+    if (strcmp(name, field->name) == 0)
+        return true;
+    for (const char *at = field->name; *at != '\0'; at++) {
+        bool is_hump = *at == '_' && at[1] >= 'a' && at[1] <= 'z';
+        char wanted = is_hump ? (char)(*++at - 'a' + 'A') : *at;
+        if (*name++ != wanted)
+            return false;
+    }
+    return *name == '\0';
+}
+
+/* The first member that no field has, in an object or in any of a list; NULL when there is none. */
+static const char *unknown_member(json_t *json, const ProtobufCMessageDescriptor *type)
+{
+    const char *name, *unknown = NULL;
+    size_t i;
+    json_t *value;
+    if (json_is_array(json)) {
+        json_array_foreach(json, i, value)
+        {
+            if ((unknown = unknown_member(value, type)) != NULL)
+                return unknown;
+        }
+        return NULL;
+    }
+    json_object_foreach(json, name, value)
+    {
+        unsigned n = 0;
+        while (n < type->n_fields && !is_name_of(name, &type->fields[n]))
+            n++;
+        if (n == type->n_fields)
+            return name;
+        if (type->fields[n].type == PROTOBUF_C_TYPE_MESSAGE &&
+            (unknown = unknown_member(value, type->fields[n].descriptor)) != NULL)
+            return unknown;
+    }
+    return NULL;
+}
+
+static bool has_only_known_members(const attest_options_t *options, const char *what, const buffer_t *text,
+                                   const ProtobufCMessageDescriptor *type)
+{
+    json_t *json = json_loadb((const char *)text->base, text->len, JSON_ALLOW_NUL, NULL);
+    const char *unknown = unknown_member(json, type);
+    if (unknown != NULL)
+        attest_fail(options, "%s is malformed: there is no member %.64s", what, unknown);
+    json_decref(json);
+    return unknown == NULL;
+}
+
+static void *read_message(const attest_options_t *options, const char *what, const char *path,
+                          const ProtobufCMessageDescriptor *type, bool is_strict)
 {
     char error[PROTOJSON_ERROR_MAX] = "";
-    void *message = NULL;
+    ProtobufCMessage *message = NULL;
     buffer_t text;
     buffer_init(&text, EXCHANGE_ANSWER_MAX);
     if (attest_read_file(options, what, path, &text)) {
         message = protojson_parse(type, text.len == 0 ? "" : (const char *)text.base, text.len, error);
-        if (message == NULL)
+        if (message == NULL) {
             attest_fail(options, "%s is malformed: %s", what, error);
+        } else if (is_strict && !has_only_known_members(options, what, &text, type)) {
+            protobuf_c_message_free_unpacked(message, NULL);
+            message = NULL;
+        }
     }
     buffer_dispose(&text);
     return message;
+}
+
+void *attest_read_message(const attest_options_t *options, const char *what, const char *path,
+                          const ProtobufCMessageDescriptor *type)
+{
+    return read_message(options, what, path, type, false);
+}
+
+void *attest_read_message_strictly(const attest_options_t *options, const char *what, const char *path,
+                                   const ProtobufCMessageDescriptor *type)
+{
+    return read_message(options, what, path, type, true);
 }
 
 int attest_open_bundle(const attest_options_t *options, const char *path)

@@ -29,6 +29,9 @@ int log_verify(int argc, char **argv);
 /* One line on stderr that begins with the verb, safe for a terminal; with -json an object with `ok` false and the
  * `error` on stdout too. ATTEST_FAILED. */
 int attest_fail(const attest_options_t *options, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* The same with more members for the object of -json (taken; NULL = none). */
+int attest_fail_with(const attest_options_t *options, json_t *more, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 /* Prints `object` (taken) as one line of JSON, `ok` true in it; ATTEST_OK, or ATTEST_FAILED, told. */
 int attest_print_json(const attest_options_t *options, json_t *object);
 /* What has been printed has reached its file: ATTEST_OK, or ATTEST_FAILED, told. */
@@ -44,6 +47,9 @@ bool attest_read_file(const attest_options_t *options, const char *what, const c
 /* A message in protobuf JSON out of a file; free with protobuf_c_message_free_unpacked. NULL: told. */
 void *attest_read_message(const attest_options_t *options, const char *what, const char *path,
                           const ProtobufCMessageDescriptor *type);
+/* The same, and no member may be unknown: a floor that is misspelled would be no floor. */
+void *attest_read_message_strictly(const attest_options_t *options, const char *what, const char *path,
+                                   const ProtobufCMessageDescriptor *type);
 /* Opens a bundle to read, -1: told. */
 int attest_open_bundle(const attest_options_t *options, const char *path);
 

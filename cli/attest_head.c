@@ -12,9 +12,8 @@
 static const char HELP[] =
     "Usage: plimsoll attest sign-head [-key FILE] [-out FILE] HEAD.json\n"
     "\n"
-    "Signs a head of the gateway's log of records: its size and its root. Whoever keeps signed heads can show later "
-    "that\n"
-    "the log was rewritten. HEAD.json (- for standard input) is an object\n"
+    "Signs a head of the gateway's log of records: its size and its root. Whoever keeps signed heads can show\n"
+    "later that the log was rewritten. HEAD.json (- for standard input) is an object\n"
     "\n"
     "  {\"size\":N,\"root_sha256\":\"64 hex\",\"time_unix_ms\":T,\"origin\":\"which log\"}\n"
     "\n"

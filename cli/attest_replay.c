@@ -22,13 +22,11 @@
 static const char HELP[] =
     "Usage: plimsoll attest replay -pub FILE [-timeout TIME] [-json] BUNDLE\n"
     "\n"
-    "Verifies the bundle, then sends every stored request again, single runs first, each session's calls in order in "
-    "a\n"
-    "fresh session, and compares the new result's digest with the signed one. Nothing is sent unless the bundle "
-    "verifies.\n"
-    "It means something for code that does the same every time, and costs what the runs cost. One line a call; the "
-    "exit\n"
-    "code is 1 when any differed. A call that was never answered has nothing to compare with, and never matches.\n"
+    "Verifies the bundle, then sends every stored request again, single runs first, each session's calls in\n"
+    "order in a fresh session, and compares the new result's digest with the signed one. Nothing is sent unless\n"
+    "the bundle verifies. It means something for code that does the same every time, and costs what the runs\n"
+    "cost. One line a call; the exit code is 1 when any differed. A call that was never answered has nothing to\n"
+    "compare with, and never matches.\n"
     "\n"
     "  -timeout TIME     each exchange's bound (default 6m)\n"
     "\n" CONNECTION_HELP "  -daemon URL        the same as --url\n";

@@ -16,22 +16,20 @@
 static const char HELP[] =
     "Usage: plimsoll attest run -bundle FILE [-key FILE] [-shared-bundle] [-timeout TIME] [-json] REQUEST.json\n"
     "\n"
-    "Sends one Run request (protobuf JSON, `protocol` in it; - for standard input), checks the answer against its "
-    "record\n"
-    "and your own copy of the request, signs the record, and appends it all to the bundle with a checkpoint. Nothing "
-    "is\n"
-    "sent unless the bundle can be continued: it is not there yet, or it verifies under this key.\n"
+    "Sends one Run request (protobuf JSON, `protocol` in it, no unknown member; - for standard input), checks\n"
+    "the answer against its record and your own copy of the request, signs the record, and appends it all to\n"
+    "the bundle with a checkpoint. Nothing is sent unless the bundle can be continued: it is not there yet, or\n"
+    "it verifies under this key.\n"
     "\n"
     "  -bundle FILE      the bundle; made with mode 0600 when it is not there\n"
     "  -key FILE         the private key (default: PLIMSOLL_ATTEST_KEY)\n"
     "  -shared-bundle    let others read or write the bundle; without it such a file is refused\n"
     "  -timeout TIME     the whole exchange's bound (default 6m)\n"
     "\n"
-    "Prints where it ran, behind which tier and with what end; then the record's digest; then the request's digest, as "
-    "a\n"
-    "line for the list of `attest verify -expect`. A run that happened and could not be appended is told as not "
-    "recorded,\n"
-    "and its signed entry is kept in BUNDLE.unsealed-TIME-XXXXXXXX.jsonl: `attest bundle` takes it from there.\n"
+    "Prints where it ran, behind which tier and with what end; then the record's digest; then the request's\n"
+    "digest, as a line for the list of `attest verify -expect`. A run that happened and could not be appended\n"
+    "is told as not recorded, and its signed entry is kept in BUNDLE.unsealed-TIME-XXXXXXXX.jsonl: `attest\n"
+    "bundle` takes it from there.\n"
     "\n" CONNECTION_HELP "  -daemon URL        the same as --url\n";
 
 /* ---- what is told ---- */
@@ -79,17 +77,22 @@ static const char *base_name(const char *path)
     return slash != NULL && slash[1] != '\0' ? slash + 1 : path;
 }
 
+static json_t *told_json(const attest_options_t *options, const Plimsoll__V1__RunResponse *response)
+{
+    const Plimsoll__V1__RunRecord *record = response->record;
+    json_t *object =
+        json_pack("{s:s, s:s, s:s, s:s, s:s}", "bundle", options->bundle, "provider", record->provider, "isolation",
+                  record->isolation, "record_sha256", record->record_sha256, "request_sha256", record->request_sha256);
+    json_object_set_new(object, "isolation_is", json_string("evidence, not attestation"));
+    json_object_set_new(object, "response", json_of_message(&response->base));
+    return object;
+}
+
 static int tell(const attest_options_t *options, const Plimsoll__V1__RunResponse *response)
 {
     const Plimsoll__V1__RunRecord *record = response->record;
-    if (options->json) {
-        json_t *object = json_pack("{s:s, s:s, s:s, s:s, s:s}", "bundle", options->bundle, "provider", record->provider,
-                                   "isolation", record->isolation, "record_sha256", record->record_sha256,
-                                   "request_sha256", record->request_sha256);
-        json_object_set_new(object, "isolation_is", json_string("evidence, not attestation"));
-        json_object_set_new(object, "response", json_of_message(&response->base));
-        return attest_print_json(options, object);
-    }
+    if (options->json)
+        return attest_print_json(options, told_json(options, response));
     fputs("ran by ", stdout);
     terminal_print(stdout, record->provider);
     fputs(" behind ", stdout);
@@ -118,20 +121,24 @@ static const char *next_entry(void *data, const attest_key_t *key, attest_prefix
     return *is_end ? NULL : attest_entry_sign(entry, key, prefix, &one->content);
 }
 
+/* The executed result is the caller's, recorded or not (attest section 8): it is told beside the failure. */
 static int not_recorded(const attest_options_t *options, const attest_key_t *key, const attest_content_t *content,
                         const char *why)
 {
     char path[ATTEST_UNSEALED_PATH_MAX] = "";
+    json_t *told = options->json ? told_json(options, content->response) : NULL;
     buffer_t entry;
     buffer_init(&entry, ATTEST_LINE_MAX);
+    if (!options->json)
+        (void)tell(options, content->response);
     const char *why_not = attest_entry_sign(&entry, key, ATTEST_OURS, content);
     if (why_not == NULL)
         why_not = attest_store_unsealed(options->bundle, &entry, path);
     buffer_dispose(&entry);
     if (why_not == NULL)
-        return attest_fail(options, "it ran, but is not recorded: %s; its signed entry is in %s", why, path);
-    return attest_fail(options, "it ran, but is not recorded: %s; its signed entry could not be kept either: %s", why,
-                       why_not);
+        return attest_fail_with(options, told, "it ran, but is not recorded: %s; its signed entry is in %s", why, path);
+    return attest_fail_with(
+        options, told, "it ran, but is not recorded: %s; its signed entry could not be kept either: %s", why, why_not);
 }
 
 static int keep_and_tell(const attest_options_t *options, const attest_key_t *key,
@@ -141,12 +148,7 @@ static int keep_and_tell(const attest_options_t *options, const attest_key_t *ke
     uint64_t written = 0;
     one_entry_t one = {.content = {.request = request, .response = response}};
     const char *why = attest_store_append(options, key, next_entry, &one, &written, error);
-    if (why == NULL)
-        return tell(options, response);
-    /* The result is the caller's, recorded or not; -json says it all in the one object of the failure. */
-    if (!options->json)
-        (void)tell(options, response);
-    return not_recorded(options, key, &one.content, why);
+    return why == NULL ? tell(options, response) : not_recorded(options, key, &one.content, why);
 }
 
 /* ---- the run ---- */
@@ -188,7 +190,7 @@ int attest_run(int argc, char **argv)
     if (key == NULL)
         return ATTEST_FAILED;
     Plimsoll__V1__RunRequest *request =
-        attest_read_message(&options, "the request", options.files[0], &plimsoll__v1__run_request__descriptor);
+        attest_read_message_strictly(&options, "the request", options.files[0], &plimsoll__v1__run_request__descriptor);
     if (request == NULL)
         goto done;
     if (!connection_open(&options.connection, &connection, connection_error)) {

@@ -8,24 +8,22 @@
 #include "cli/attest.h"
 #include "cli/command.h"
 #include "cli/terminal.h"
-#include "core/mem.h"
 #include "records/attest_bundle.h"
 #include "records/attest_expect.h"
 
 static const char VERIFY_HELP[] =
     "Usage: plimsoll attest verify -pub FILE [-expect FILE] [-expect-count N] [-json] BUNDLE\n"
     "\n"
-    "Checks a bundle to its last byte: every line's form and its link to the line before, every signature under the "
-    "key of\n"
-    "-pub, every stored exchange against its record, and that each session's calls are all there. Says what it holds.\n"
+    "Checks a bundle to its last byte: every line's form and its link to the line before, every signature under\n"
+    "the key of -pub, every stored exchange against its record, and that each session's calls are all there.\n"
+    "Says what it holds.\n"
     "\n"
     "  -expect FILE       the request digests of the calls you made, the first word of each line (`plimsoll digest\n"
     "                     request` and `attest run` print them); the bundle must hold exactly these\n"
     "  -expect-count N    the bundle must hold N calls\n"
     "\n"
-    "Without one of the two, a bundle that was cut back to an earlier checkpoint verifies as well: it says what is in "
-    "it,\n"
-    "never what is not.\n";
+    "Without one of the two, a bundle that was cut back to an earlier checkpoint verifies as well: it says what\n"
+    "is in it, never what is not.\n";
 
 static const char CHAIN_HELP[] = "Usage: plimsoll attest chain -pub FILE [-json] BUNDLE\n"
                                  "\n"
@@ -38,6 +36,7 @@ enum { EXPECT_LIST_MAX = 64 * 1024 * 1024, SHORT_SESSION = 12, SHORT_DIGEST = 16
 typedef struct {
     attest_expect_t *expect; /* NULL = no list was given */
     json_t *calls;           /* of `chain`: an object each; NULL for `verify` */
+    json_t *by_session;      /* the same objects, a list for each session, "" for the single runs */
 } seen_t;
 
 static const char *text_of(const char *text)
@@ -63,8 +62,15 @@ static void on_entry(void *data, const attest_entry_t *entry)
         return;
     if (seen->expect != NULL)
         attest_expect_seen(seen->expect, entry->record->request_sha256, entry->request->trace_id);
-    if (seen->calls != NULL)
-        json_array_append_new(seen->calls, call_json(entry));
+    if (seen->calls == NULL)
+        return;
+    json_t *call = call_json(entry), *list = json_object_get(seen->by_session, entry->record->session);
+    if (list == NULL) {
+        list = json_array();
+        json_object_set_new(seen->by_session, entry->record->session, list);
+    }
+    json_array_append(list, call);
+    json_array_append_new(seen->calls, call);
 }
 
 /* NULL with everything told. The summary lives as long as the verifier. */
@@ -170,14 +176,12 @@ static const char *member(const json_t *call, const char *name)
     return text_of(json_string_value(json_object_get(call, name)));
 }
 
-static void print_calls(const json_t *calls, const char *session)
+static void print_calls(const json_t *by_session, const char *session)
 {
     size_t i;
     json_t *call;
-    json_array_foreach(calls, i, call)
+    json_array_foreach(json_object_get(by_session, session), i, call)
     {
-        if (strcmp(member(call, "session"), session) != 0)
-            continue;
         if (session[0] != '\0')
             printf("  %3" JSON_INTEGER_FORMAT, json_integer_value(json_object_get(call, "sequence")));
         printf("  line %" JSON_INTEGER_FORMAT "  record %.*s  request %.*s  ",
@@ -194,17 +198,17 @@ static void print_calls(const json_t *calls, const char *session)
     }
 }
 
-static int print_chains(const attest_options_t *options, const attest_summary_t *summary, const json_t *calls)
+static int print_chains(const attest_options_t *options, const attest_summary_t *summary, const json_t *by_session)
 {
     if (summary->single_runs != 0)
         printf("single runs: %" PRIu64 "\n", summary->single_runs);
-    print_calls(calls, "");
+    print_calls(by_session, "");
     for (size_t i = 0; i < summary->session_count; i++) {
         const attest_session_t *session = &summary->sessions[i];
         printf("session %s: %" PRIu64 " %s, closed after record %.*s\n", session->session, session->calls,
                session->calls == 1 ? "call" : "calls", SHORT_DIGEST,
                session->calls == 0 ? "none" : session->last_record_sha256);
-        print_calls(calls, session->session);
+        print_calls(by_session, session->session);
     }
     return attest_end_output(options);
 }
@@ -217,7 +221,7 @@ int attest_chain(int argc, char **argv)
         return ATTEST_FAILED;
     if (options.help)
         return print_help(CHAIN_HELP);
-    seen_t seen = {.calls = json_array()};
+    seen_t seen = {.calls = json_array(), .by_session = json_object()};
     int status = ATTEST_FAILED;
     attest_verifier_t *verifier = read_bundle(&options, &seen, &key);
     if (verifier != NULL) {
@@ -228,10 +232,11 @@ int attest_chain(int argc, char **argv)
             json_object_set(object, "chain", seen.calls);
             status = attest_print_json(&options, object);
         } else {
-            status = print_chains(&options, &summary, seen.calls);
+            status = print_chains(&options, &summary, seen.by_session);
         }
         attest_verifier_destroy(verifier);
     }
     json_decref(seen.calls);
+    json_decref(seen.by_session);
     return status;
 }

@@ -340,6 +340,28 @@ def test_a_run_that_can_be_kept_nowhere_is_told(stand_in, harness):
     assert not list(harness.folder.glob("*.unsealed-*"))
 
 
+def test_json_of_a_run_that_is_not_kept_has_its_result(stand_in, harness):
+    result = harness.run(stand_in(answers).url, "-json", preexec_fn=limit(100))
+    told = json.loads(result.stdout)
+    assert result.returncode == 1 and not told["ok"] and "not recorded" in told["error"] and told["response"]["javascript"]["stdout"] == "NDIK"
+
+
+@pytest.mark.parametrize("request_text, told", [
+    ('{"protocol":4,"minimumIsolaton":"vm","javascript":{"code":"1"}}', "there is no member minimumIsolaton"),
+    ('{"protocol":4,"javascript":{"code":"1","grants":"x"}}', "there is no member grants"),
+    ('{"protocol":4,"project":{"steps":["x"],"files":[{"path":"a","contents":"b"}]}}', "there is no member contents"),
+    ('{"protocol":4,"minimum_Isolation":"vm"}', "there is no member minimum_Isolation"),
+    ("{", "malformed"), ("", "malformed")])
+def test_a_request_with_a_member_nobody_knows_is_not_sent(stand_in, harness, request_text, told):
+    server = stand_in(answers)
+    harness.request.write_text(request_text)
+    refused(harness.run(server.url), told)
+    assert server.seen == []
+    for spelling in ("minimumIsolation", "minimum_isolation"):
+        harness.request.write_text(json.dumps({"protocol": 4, spelling: "process", "javascript": {"code": CODE, "grantProfile": ""}}))
+        assert harness.run(server.url).returncode == 0
+
+
 # -- verify and chain --
 
 
