@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "backends/docker/docker_internal.h"
@@ -16,6 +17,7 @@
 #include "core/log.h"
 #include "core/mem.h"
 #include "core/random.h"
+#include "core/sha256.h"
 
 enum { INSTANCE_RANDOM_BYTES = 8 };
 
@@ -175,10 +177,26 @@ static void tell_kind(backend_kind_t *kind, const image_t *image)
     snprintf(kind->software_identity, sizeof(kind->software_identity), "%s", image->software_identity);
 }
 
+/* What the sandboxes of both kinds were asked for and read back with, the system call list included: one digest that
+ * changes whenever the lockdown does. */
+static void tell_policy(const docker_t *docker, char policy[BACKEND_IDENTITY_MAX])
+{
+    char digests[DOCKER_KINDS][SHA256_HEX + 1], all[DOCKER_KINDS * SHA256_HEX + 1] = "", policy_sha256[SHA256_HEX + 1];
+    for (int kind = 0; kind < DOCKER_KINDS; ++kind) {
+        container_spec_t spec;
+        docker_spec(docker, (docker_kind_t)kind, &docker->preflight.images[kind], &spec);
+        container_spec_digest(&spec, digests[kind]);
+        memcpy(all + kind * SHA256_HEX, digests[kind], SHA256_HEX);
+    }
+    sha256_hex(all, sizeof(all) - 1, policy_sha256);
+    snprintf(policy, BACKEND_IDENTITY_MAX, "docker-lockdown:sha256:%s", policy_sha256);
+}
+
 static void tell(docker_t *docker, backend_facts_t *facts)
 {
     size_t languages = 0;
     wall_describe(docker, facts);
+    tell_policy(docker, facts->policy);
     facts->tier = docker->smoke.tier;
     tell_kind(&facts->javascript, &docker->preflight.images[DOCKER_SNIPPET]);
     tell_kind(&facts->project, &docker->preflight.images[DOCKER_PROJECT]);
@@ -236,11 +254,13 @@ static bool wall_prove(void *self, backend_facts_t *facts, char failure[BACKEND_
 {
     docker_t *docker = check(self);
     bool is_untried = false;
+    char socket_dir[sizeof(((struct sockaddr_un *)0)->sun_path)];
 
     if (docker->problem[0] != '\0') {
         snprintf(failure, BACKEND_TEXT_MAX, "%s", docker->problem);
         return false;
     }
+    snprintf(socket_dir, sizeof(socket_dir), "%s/run", option_str(OPT_PLIMSOLL_STATE_DIR));
     /* Too large for a coroutine's stack. */
     preflight_t *found = mem_alloc(sizeof(*found));
     bool is_proven = docker_preflight(&docker->want, found, &is_untried, failure);
@@ -250,6 +270,7 @@ static bool wall_prove(void *self, backend_facts_t *facts, char failure[BACKEND_
                              .want = &docker->want,
                              .preflight = found,
                              .is_registered_enough = docker->settings.is_registered_enough,
+                             .socket_dir = socket_dir,
                              .is_canary = docker->is_proven && preflight_is_same(found, &docker->preflight)};
         reaper_begin(docker->reaper);
         docker_launcher(docker, &want.launcher);
