@@ -79,6 +79,12 @@ def test_both_machines_are_in_it_and_no_32_bit_calls():
         ("SCMP_ARCH_X86_64", ()), ("SCMP_ARCH_AARCH64", ())}
 
 
+def test_the_page_counts_as_the_profile_does():
+    page = (pathlib.Path(g.ROOT) / "docs/seccomp.md").read_text()
+    assert f"- {len(allowed(False))} calls are allowed by name" in page
+    assert len([r for r in json.loads(PROFILE)["syscalls"] if "args" in r]) == 6 and "- Six rules look at an argument" in page
+
+
 # -- in containers --
 
 

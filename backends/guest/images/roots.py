@@ -11,6 +11,7 @@ import tempfile
 import recipe
 
 CACHE = recipe.ROOT / "build/images"
+COMMAND_S = 900  # of one command that fetches: over a slow line it takes minutes, and a mirror that hangs ends it
 
 
 class Problem(Exception):
@@ -25,7 +26,11 @@ def keep_newest(path, pattern):
 
 
 def run(command, what, **keywords):
-    p = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", **keywords)
+    try:
+        p = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+                           timeout=COMMAND_S, **keywords)
+    except subprocess.TimeoutExpired as e:
+        raise Problem(f"{what} took longer than {COMMAND_S} s; nothing was built") from e
     if p.returncode != 0:
         raise Problem(f"{what} failed ({command[0]} ended with {p.returncode}):\n" + "\n".join(p.stdout.splitlines()[-15:]))
 
