@@ -11,12 +11,9 @@
 #include "core/mem.h"
 
 static const backend_ops_t *known[BACKENDS_MAX] = {
-    &WASM_BACKEND,
-    &DOCKER_BACKEND,
-    &GVISOR_BACKEND,
+    &WASM_BACKEND,    &DOCKER_BACKEND,   &GVISOR_BACKEND,
 #ifdef PLIMSOLL_STANDIN
-    &STANDIN_BACKEND,
-    &STANDIN2_BACKEND,
+    &STANDIN_BACKEND, &STANDIN2_BACKEND,
 #endif
 };
 #ifdef PLIMSOLL_STANDIN

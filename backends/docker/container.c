@@ -225,10 +225,16 @@ static bool same_and_else_neutral(const json_t *asked, const json_t *got)
     return true;
 }
 
+/* An Engine may leave out what is empty. */
+static bool same_or_left_out(const json_t *asked, const json_t *got)
+{
+    return got == NULL ? is_neutral(asked, 0) : json_equal(asked, got);
+}
+
 static bool same_field(const char *key, const json_t *asked, const json_t *got)
 {
     if (got == NULL)
-        return false;
+        return is_neutral(asked, 0);
     if (strcmp(key, "Ulimits") == 0)
         return same_ulimits(asked, got);
     if (strcmp(key, "LogConfig") == 0 || strcmp(key, "RestartPolicy") == 0)
@@ -330,7 +336,7 @@ static bool same_config(const json_t *inspect, const container_spec_t *spec, cha
     bool is_same = false;
 
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); ++i) {
-        if (!json_equal(json_object_get(asked, keys[i]), json_object_get(got, keys[i]))) {
+        if (!same_or_left_out(json_object_get(asked, keys[i]), json_object_get(got, keys[i]))) {
             differs(difference, "Config.", keys[i]);
             goto Exit;
         }

@@ -257,6 +257,37 @@ static void what_an_engine_may_add_is_no_difference(void **state)
     }
 }
 
+/* Newer APIs leave out what is empty; what is not empty must be told. */
+static void what_is_empty_may_be_left_out(void **state)
+{
+    static const char *const empty[] = {"Binds", "CapAdd", "Privileged", "Init", "AutoRemove"};
+    static const char *const told[] = {"Runtime",     "NetworkMode",   "ReadonlyRootfs", "CapDrop",  "SecurityOpt",
+                                       "PidsLimit",   "Memory",        "MemorySwap",     "NanoCpus", "Tmpfs",
+                                       "ShmSize",     "Ulimits",       "LogConfig",      "IpcMode",  "CgroupnsMode",
+                                       "MaskedPaths", "ReadonlyPaths", "RestartPolicy"};
+    (void)state;
+    json_t *inspect = answer("runc-project"), *host = json_object_get(inspect, "HostConfig");
+    container_spec_t spec = spec_of(inspect, false, true);
+    for (size_t i = 0; i < sizeof(empty) / sizeof(empty[0]); ++i)
+        assert_int_equal(json_object_del(host, empty[i]), 0);
+    json_object_del(json_object_get(inspect, "Config"), "WorkingDir");
+    json_object_del(json_object_get(inspect, "Config"), "Tty");
+    assert_string_equal(difference_of(inspect, &spec), "");
+    json_decref(inspect);
+    for (size_t i = 0; i < sizeof(told) / sizeof(told[0]); ++i) {
+        char name[64];
+        inspect = answer("runc-project");
+        snprintf(name, sizeof(name), "HostConfig.%s", told[i]);
+        assert_int_equal(json_object_del(json_object_get(inspect, "HostConfig"), told[i]), 0);
+        assert_string_equal(difference_of(inspect, &spec), name);
+        json_decref(inspect);
+    }
+    inspect = answer("runc-project");
+    json_object_del(json_object_get(inspect, "Config"), "User");
+    assert_string_equal(difference_of(inspect, &spec), "Config.User");
+    json_decref(inspect);
+}
+
 static void more_hidden_paths_are_no_difference(void **state)
 {
     (void)state;
@@ -383,6 +414,7 @@ int main(void)
         cmocka_unit_test(each_field_of_the_host_config_that_differs_is_named),
         cmocka_unit_test(the_rest_of_a_container_is_compared_too),
         cmocka_unit_test(what_an_engine_may_add_is_no_difference),
+        cmocka_unit_test(what_is_empty_may_be_left_out),
         cmocka_unit_test(more_hidden_paths_are_no_difference),
         cmocka_unit_test(each_part_of_a_spec_changes_its_digest),
         cmocka_unit_test(a_bind_is_the_one_asked_for),

@@ -484,6 +484,26 @@ static void a_changed_one_is_not_used(void **state)
     end(&c);
 }
 
+/* An Engine that does not say what a ready sandbox is: it is not used, and nothing ran. */
+static void an_unchecked_one_is_not_used(void **state)
+{
+    container_spec_t spec = fake_spec();
+    case_t c;
+    (void)state;
+    docker = fake_wall(1, 3600 * 1000);
+    fake_pool_set(docker, &spec);
+    spin_until(is_pool_ready, NULL);
+    fake_engine.inspect = ENGINE_UNKNOWN;
+    case_init(&c, false, 5000);
+    task_start(&c.task, run_main, &c);
+    spin_until(has_ended, &c);
+    assert_int_equal(c.run.outcome, RUN_REFUSED);
+    assert_int_equal(c.run.refusal, PLIMSOLL__BACKEND__REFUSAL__REFUSAL_CAPACITY);
+    assert_false(has_job(fakes[0]));
+    fake_engine.inspect = ENGINE_OK;
+    end(&c);
+}
+
 static void a_grant_is_refused(void **state)
 {
     case_t c;
@@ -554,6 +574,7 @@ int main(void)
         TEST(an_engine_that_starts_nothing_refuses_the_run),
         TEST(what_was_not_asked_for_is_not_started),
         TEST(a_changed_one_is_not_used),
+        TEST(an_unchecked_one_is_not_used),
         TEST(a_grant_is_refused),
         TEST(a_canceled_run_is_stopped),
         TEST(canceled_before_it_had_its_job_is_refused),
