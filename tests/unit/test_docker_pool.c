@@ -94,9 +94,11 @@ static void a_failing_engine_is_not_asked_without_pause(void **state)
     (void)state;
     fake_engine.create = ENGINE_FAILED;
     fake_engine.creates_anyway = true;
+    uint64_t began_ms = clock_mono_ms();
     pool_up(SIZE, LONG_MS);
     spin(300);
-    assert_int_equal(fake_count, 1); /* the next is POOL_PAUSE_MIN_MS away */
+    if (clock_mono_ms() - began_ms < POOL_PAUSE_MIN_MS)
+        assert_int_equal(fake_count, 1);
     fake_engine.create = ENGINE_OK;
     fill(SIZE);
     fake_wall_destroy(docker);
@@ -183,12 +185,12 @@ static void a_wait_ends_with_the_run_s_time(void **state)
 {
     claim_t claim = {.caller = "a", .ms = 30};
     (void)state;
-    fake_engine.ready_ms = 200;
+    fake_engine.ready_ms = 1500;
     pool_up(1, LONG_MS);
     uint64_t began_ms = clock_mono_ms();
     in_coroutine(claim_main, &claim);
     assert_null(claim.member);
-    assert_in_range(clock_mono_ms() - began_ms, 30, 150);
+    assert_in_range(clock_mono_ms() - began_ms, 30, 1400);
     fill(1); /* what was started for it is kept */
     fake_wall_destroy(docker);
 }

