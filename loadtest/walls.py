@@ -80,14 +80,22 @@ def gateway(wall, **settings):
                        SANDBOX_MAX_CONCURRENT="16", PLIMSOLL_PROOF_INTERVAL="4m", **settings)
 
 
+refused = []  # runs that were refused without running and sent again: the disk kept the record store waiting
+
+
 def ask(gw):
-    """One run; its time in ms."""
+    """One run; its time in ms, repeats of a refused one included."""
     began = time.perf_counter()
     answer = json.loads(gw.post("Run", SNIPPET))
-    took = (time.perf_counter() - began) * 1000
+    while answer.get("code") == "unavailable" and any(d["type"] == "plimsoll.v1.NotDispatched" for d in answer.get("details", [])):
+        refused.append(answer["message"])
+        if len(refused) > 50:
+            raise SystemExit(f"bench: too many runs were refused: {refused[-1]}")
+        time.sleep(0.2)
+        answer = json.loads(gw.post("Run", SNIPPET))
     if answer.get("javascript", {}).get("stdout") != "NDIK":  # "42\n"
         raise SystemExit(f"bench: a run was not answered: {str(answer)[:300]}")
-    return took
+    return (time.perf_counter() - began) * 1000
 
 
 def processes():
@@ -256,3 +264,4 @@ def measure(row, quiet, quick):
         sustained(wall, 1 if quick else 3, 5 if quick else 15, quiet, row)
         pooled_memory(wall, 8 if quick else 24, row)
         growth(wall, 100 if quick else 2000, row)
+    row("runs refused for the record store and sent again", str(len(refused)), "", None)
