@@ -90,7 +90,7 @@ JOBS ?= $(shell nproc)
 SUB := $(MAKE) --no-print-directory -j$(JOBS)
 PREFIX ?= /usr/local
 
-.PHONY: setup run serve test bench fuzz lint docs install uninstall clean
+.PHONY: setup run demo-docker serve test bench fuzz lint docs install uninstall clean
 
 setup: ## install the packages building and running need
 	@packages/install packages/build.txt
@@ -99,19 +99,24 @@ run: setup ## set up, build, and show the gateway at work
 	@$(SUB) all
 	@build/plimsoll demo
 
+demo-docker: setup ## show the Docker and gVisor walls; starts an Engine of its own when none runs
+	@packages/install packages/images.txt $(if $(wildcard /var/run/docker.sock),,packages/docker.txt)
+	@$(SUB) all
+	@build/plimsoll demo --docker
+
 serve: setup ## set up, build, and serve on this machine with a token of its own
 	@$(SUB) all
 	@./serve.sh
 
 test: setup ## set up, build and run every test
-	@packages/install packages/test.txt
+	@packages/install packages/test.txt packages/docker.txt packages/images.txt
 	@$(SUB) VARIANT=test all unit-binaries
 	@$(SUB) VARIANT=bench all
 	@$(SUB) venv
 	@build/venv/bin/python tests/run.py
 
 bench: setup ## measure: ratios taken in one run
-	@packages/install packages/test.txt
+	@packages/install packages/test.txt packages/docker.txt packages/images.txt
 	@$(SUB) all
 	@$(SUB) VARIANT=bench all records-bench
 	@python3 loadtest/bench.py
