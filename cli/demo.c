@@ -10,21 +10,33 @@
 #include "cli/call.h"
 #include "cli/command.h"
 #include "cli/demo_gateway.h"
+#include "cli/demo_show.h"
 #include "cli/exit_codes.h"
 #include "cli/run_call.h"
 #include "cli/table.h"
 #include "cli/terminal.h"
 #include "core/random.h"
 
-static const char HELP[] = "Usage: plimsoll demo\n"
-                           "\n"
-                           "Starts a gateway of its own (plimsolld beside this command; a free loopback port, a "
-                           "temporary directory, the wasm\n"
-                           "backend), shows three things and stops it again:\n"
-                           "  1. a snippet that computes, and the record that comes with its result\n"
-                           "  2. a run that asks for a stronger wall than there is: refused, and nothing ran\n"
-                           "  3. one request ID sent twice: it runs once, and both answers carry the same record\n"
-                           "Exit status 0 only when all of it held.\n";
+static const char HELP[] =
+    "Usage: plimsoll demo [--docker]\n"
+    "\n"
+    "Starts a gateway of its own (plimsolld beside this command; a free loopback port, a "
+    "temporary directory, the wasm\n"
+    "backend), shows three things and stops it again:\n"
+    "  1. a snippet that computes, and the record that comes with its result\n"
+    "  2. a run that asks for a stronger wall than there is: refused, and nothing ran\n"
+    "  3. one request ID sent twice: it runs once, and both answers carry the same record\n"
+    "\n"
+    "  --docker   the walls of a Docker Engine instead: a snippet behind a container and behind "
+    "gVisor, a floor that is\n"
+    "             refused, a TypeScript project that is type-checked, tested and run, a Python "
+    "step. Uses the Engine at\n"
+    "             SANDBOX_DOCKER_SOCKET; when none answers it starts one of its own, which takes "
+    "root, dockerd and runc\n"
+    "             (and runsc for gVisor). Builds the guest images when they are missing. Ends and "
+    "removes all it started\n"
+    "  -h, --help this text\n"
+    "Exit status 0 only when all of it held.\n";
 
 static const char PRIMES[] = "const limit = 1000000;\n"
                              "const composite = new Uint8Array(limit + 1);\n"
@@ -40,30 +52,6 @@ static const char PRIMES_OUTPUT[] = "primes below 1000000: 78498\n";
 
 /* Runs differ in what they print, so a second run could not pass for the first. */
 static const char DRAW[] = "console.log('drawn: ' + Math.random() + ' at ' + Date.now());\n";
-
-typedef struct {
-    const connection_t *connection;
-    table_t *table;
-    bool all_held;
-} demo_t;
-
-static void __attribute__((format(printf, 3, 4))) expect(demo_t *demo, bool holds, const char *fmt, ...)
-{
-    va_list args;
-    va_start(args, fmt);
-    fputs(holds ? "   ok: " : "   NOT SO: ", stdout);
-    vprintf(fmt, args);
-    putchar('\n');
-    va_end(args);
-    demo->all_held = demo->all_held && holds;
-}
-
-static void say(const char *name, const char *text)
-{
-    printf("   %s: ", name);
-    terminal_print(stdout, text);
-    putchar('\n');
-}
 
 static void add_row(demo_t *demo, const char *step, const run_answer_t *answer)
 {
@@ -90,9 +78,9 @@ static void add_row(demo_t *demo, const char *step, const run_answer_t *answer)
 static void say_answer(const run_answer_t *answer)
 {
     if (answer->response == NULL) {
-        say("code", answer->failure.code);
-        say("mark", answer->failure.mark == NULL ? "none: it may have run" : answer->failure.mark);
-        say("message", answer->failure.message);
+        demo_say("code", answer->failure.code);
+        demo_say("mark", answer->failure.mark == NULL ? "none: it may have run" : answer->failure.mark);
+        demo_say("message", answer->failure.message);
         return;
     }
     const ProtobufCBinaryData *output = &answer->response->javascript->stdout;
@@ -101,8 +89,8 @@ static void say_answer(const run_answer_t *answer)
     while (len > 0 && output->data[len - 1] == '\n')
         len--;
     terminal_copy(text, sizeof(text), len == 0 ? "" : (const char *)output->data, len);
-    say("stdout", text);
-    say("record", answer->response->record->record_sha256);
+    demo_say("stdout", text);
+    demo_say("record", answer->response->record->record_sha256);
 }
 
 static void ask(demo_t *demo, const char *step, const char *code, const char *floor, const char *request_id,
@@ -156,9 +144,10 @@ static void show_snippet(demo_t *demo)
     puts("\n1. A snippet that computes: primes by sieve.");
     run_answer_t answer;
     ask(demo, "compute", PRIMES, "", NULL, &answer);
-    expect(demo, printed(&answer, PRIMES_OUTPUT), "it printed the right count, exit code 0, and its record checks out");
+    demo_expect(demo, printed(&answer, PRIMES_OUTPUT),
+                "it printed the right count, exit code 0, and its record checks out");
     if (answer.response != NULL && answer.response->javascript->exit_code != 0)
-        expect(demo, false, "exit code %" PRId32, answer.response->javascript->exit_code);
+        demo_expect(demo, false, "exit code %" PRId32, answer.response->javascript->exit_code);
     run_answer_dispose(&answer);
 }
 
@@ -170,7 +159,7 @@ static void show_floor(demo_t *demo)
     const failure_t *failure = &answer.failure;
     bool refused = failure->kind == FAILURE_REFUSED && strcmp(failure->code, "failed_precondition") == 0 &&
                    strcmp(failure->mark, "isolation") == 0;
-    expect(demo, refused, "refused for its isolation, and the mark says that nothing ran");
+    demo_expect(demo, refused, "refused for its isolation, and the mark says that nothing ran");
     run_answer_dispose(&answer);
 }
 
@@ -179,14 +168,14 @@ static void show_once(demo_t *demo)
     puts("\n3. One request ID sent twice.");
     char request_id[REQUEST_ID_HEX + 1];
     random_hex(request_id, REQUEST_ID_HEX / 2);
-    say("request id", request_id);
+    demo_say("request id", request_id);
     run_answer_t first, second;
     ask(demo, "same ID, first", DRAW, "", request_id, &first);
     ask(demo, "same ID, again", DRAW, "", request_id, &second);
-    expect(demo, same_answer(&first, &second), "both answers carry the same output and the same record");
-    expect(demo, !first.replayed && second.replayed, "the second is marked as replayed");
+    demo_expect(demo, same_answer(&first, &second), "both answers carry the same output and the same record");
+    demo_expect(demo, !first.replayed && second.replayed, "the second is marked as replayed");
     int count = count_in_list(demo, request_id);
-    expect(demo, count == 1, "the gateway's list has this request once (%d)", count);
+    demo_expect(demo, count == 1, "the gateway's list has this request once (%d)", count);
     run_answer_dispose(&first);
     run_answer_dispose(&second);
 }
@@ -212,14 +201,24 @@ static bool show_all(const connection_t *connection)
 
 int command_demo(int argc, char **argv)
 {
-    static const struct option LONG_OPTIONS[] = {{"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
+    static const struct option LONG_OPTIONS[] = {
+        {"docker", no_argument, NULL, 'd'}, {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
+    static const char *const ENVIRONMENT[] = {"SANDBOX_PROVIDER=wasm", "PLIMSOLL_DRAIN=10s", NULL};
+    /* a cold start takes under a second; the gateway's drain is 10 s */
+    static const demo_settings_t SETTINGS = {.environment = ENVIRONMENT, .ready_ms = 60 * 1000, .stop_ms = 20 * 1000};
+    bool docker = false;
     int opt;
     optind = 0;
-    if ((opt = getopt_long(argc, argv, "h", LONG_OPTIONS, NULL)) != -1)
-        return opt == 'h' ? print_help(HELP) : usage_hint(argv[0]);
+    while ((opt = getopt_long(argc, argv, "h", LONG_OPTIONS, NULL)) != -1) {
+        if (opt != 'd')
+            return opt == 'h' ? print_help(HELP) : usage_hint(argv[0]);
+        docker = true;
+    }
     if (optind != argc)
         return usage_error(argv[0], "it takes no arguments");
-    demo_gateway_t *gateway = demo_gateway_start();
+    if (docker)
+        return demo_docker();
+    demo_gateway_t *gateway = demo_gateway_start(&SETTINGS);
     if (gateway == NULL)
         return CLI_FAILED;
     bool held = show_all(demo_gateway_connection(gateway));

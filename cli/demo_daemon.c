@@ -1,20 +1,17 @@
 #include "cli/demo_daemon.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "config/options.h"
 #include "core/mem.h"
 
 enum {
-    ENV_MAX = 12,
+    ENV_MAX = 20,
     ENV_TEXT_MAX = 4608, /* a PATH of PATH_MAX and its name */
 };
 
@@ -64,45 +61,20 @@ static environment_t *make_environment(const demo_daemon_t *daemon)
     set_variable(env, "PLIMSOLL_TOKEN=%s", daemon->token);
     set_variable(env, "PLIMSOLL_METRICS_ADDR=off");
     set_variable(env, "PLIMSOLL_STATE_DIR=%s/state", daemon->dir);
-    set_variable(env, "PLIMSOLL_DRAIN=10s");
     set_variable(env, "PLIMSOLL_LOG_FORMAT=text");
-    set_variable(env, "SANDBOX_PROVIDER=wasm");
+    for (const char *const *setting = daemon->settings; *setting != NULL; setting++)
+        set_variable(env, "%s", *setting);
     return env;
-}
-
-/* The child after fork: only calls that are safe there. */
-static void __attribute__((noreturn))
-become_daemon(const demo_daemon_t *daemon, const environment_t *env, int log_fd, pid_t parent)
-{
-    char *argv[] = {(char *)daemon->path, NULL};
-    int null_fd = open("/dev/null", O_RDONLY);
-    setpgid(0, 0); /* the terminal's Ctrl-C reaches the demo, which stops the gateway in order */
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (getppid() != parent || null_fd < 0)
-        _exit(127);
-    signal(SIGPIPE, SIG_DFL);
-    if (dup2(null_fd, 0) < 0 || dup2(log_fd, 1) < 0 || dup2(log_fd, 2) < 0)
-        _exit(127);
-    execve(daemon->path, argv, env->list);
-    _exit(127);
 }
 
 pid_t demo_daemon_spawn(const demo_daemon_t *daemon)
 {
     environment_t *env = make_environment(daemon);
-    int log_fd = open(daemon->log_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    pid_t parent = getpid(), pid = -1;
-    if (log_fd >= 0)
-        pid = fork();
-    if (pid == 0)
-        become_daemon(daemon, env, log_fd, parent);
+    char *argv[] = {(char *)daemon->path, NULL};
+    pid_t pid = demo_process_spawn(argv, env->list, daemon->log_path);
     int error = errno;
-    if (pid > 0)
-        setpgid(pid, pid); /* whoever of the two comes first */
-    if (log_fd >= 0)
-        close(log_fd);
     explicit_bzero(env, sizeof(*env));
     free(env);
     errno = error;
-    return pid > 0 ? pid : 0;
+    return pid;
 }

@@ -149,6 +149,8 @@ static void set_options(CURL *easy, const exchange_request_t *request, struct cu
     curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS,
                      whole_ms < EXCHANGE_CONNECT_MS ? whole_ms : (long)EXCHANGE_CONNECT_MS);
     curl_easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+    if (request->unix_socket != NULL)
+        curl_easy_setopt(easy, CURLOPT_UNIX_SOCKET_PATH, request->unix_socket);
     if (request->ca_file != NULL)
         curl_easy_setopt(easy, CURLOPT_CAINFO, request->ca_file);
     curl_easy_setopt(easy, CURLOPT_USERAGENT, "plimsoll-cli/" PLIMSOLL_VERSION);

@@ -29,7 +29,8 @@ typedef struct {
     const char *request_id; /* NULL, or 32 lowercase hex */
     const void *body;       /* JSON to POST; NULL = GET */
     size_t body_len;
-    uint32_t whole_ms; /* 0 = EXCHANGE_WHOLE_MS */
+    uint32_t whole_ms;       /* 0 = EXCHANGE_WHOLE_MS */
+    const char *unix_socket; /* path to connect to instead of the URL's host; NULL = none */
 } exchange_request_t;
 
 typedef enum {

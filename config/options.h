@@ -112,6 +112,8 @@ char **options_environ(unsigned role);
 void options_environ_free(char **env);
 /* PATH, or a usual one: no setting of ours, yet what starts a program needs it. */
 const char *options_path(void);
+/* The whole environment this process was given, for a program that a person would start with it themselves. */
+char *const *options_inherited(void);
 
 /* `plimsolld -h` (plain text) and docs/configuration.md. */
 void options_print_help(buffer_t *out);

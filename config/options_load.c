@@ -279,3 +279,8 @@ void options_environ_free(char **env)
         explicit_bzero(*entry, strlen(*entry));
     free(env);
 }
+
+char *const *options_inherited(void)
+{
+    return environ;
+}
