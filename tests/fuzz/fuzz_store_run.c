@@ -35,6 +35,7 @@ static void expect_same(const store_run_t *a, const store_run_t *b)
     expect(strcmp(a->caller, b->caller) == 0);
     expect(a->started_unix_ms == b->started_unix_ms && a->ended_unix_ms == b->ended_unix_ms);
     expect(a->exit_code == b->exit_code && a->timed_out == b->timed_out && a->canceled == b->canceled);
+    expect(a->project_outcome == b->project_outcome);
     expect(a->record_len == b->record_len && (a->record_len == 0 || memcmp(a->record, b->record, a->record_len) == 0));
 }
 
@@ -58,6 +59,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                          .started_unix_ms = run->started_unix_ms,
                                          .ended_unix_ms = run->ended_unix_ms,
                                          .exit_code = run->exit_code,
+                                         .project_outcome = run->project_outcome,
                                          .timed_out = run->timed_out,
                                          .canceled = run->canceled,
                                          .unknown_code = run->unknown_code,

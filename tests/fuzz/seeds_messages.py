@@ -15,6 +15,7 @@ OTHERS = [
     ("OpenSessionRequest", '{"protocol":4,"minimum_isolation":"vm","lifetimeMs":"60000","languages":["python"],"owner":"o"}'),
     ("RunRequest", '{"protocol":4.0,"timeout_ms":"-1e3","x":[{"y":[null,true,"\\ud83d\\ude42\\n"]}],"module":{"model":"m",'
                    '"rows":[{"values":[-0,1e-7,"NaN",123456789012345678]}],"end_time":1e0,"step":0.1}}'),
+    ("RunRequest", '{"protocol":4,"project":{"files":[{"path":"a","content":"x\\u0000y\\u00e9"},{"path":"b","content":""}],"steps":["true"]}}'),
     ("CloseSessionResponse", '{"session":"s","calls":18446744073709551615,"ended":9}'),
     ("SessionRunResponse", '{"run":{"module":{"runs":[{"status":-3,"outputs":["Infinity",5e-324]}],"outcome":77}},"ended":"SESSION_END_CLOSED"}'),
 ]
@@ -55,8 +56,9 @@ def main():
                     seeds["protobuf"].append(("RunResponse", field(4, bytes.fromhex(entry["hex"])) + field(10, field(1, b"out"))))
     seeds["protojson"] += OTHERS
     project = b"\x08\x04" + field(11, field(1, field(1, b"a/b") + field(2, b"content")) + field(2, b"true") + field(4, b"a/b"))
+    nul = b"\x08\x04" + field(11, field(1, field(1, b"a") + field(2, b"x\0y")) + field(2, b"true"))
     rule = field(5, field(1, b"exact") + field(2, b"oci:x"))
-    seeds["protobuf"] += [("RunRequest", project), ("RunRequest", project + rule), ("SessionRunRequest", project[:2] + field(5, b"id")),
+    seeds["protobuf"] += [("RunRequest", project), ("RunRequest", nul), ("RunRequest", project + rule), ("SessionRunRequest", project[:2] + field(5, b"id")),
                           ("OpenSessionRequest", b"\x08\x04" + field(6, b"") + field(7, b"python") + field(8, b"o")),
                           ("RunResponse", field(11, field(1, field(1, b"s")) + b"\x18\x01" + field(4, field(1, b"p") + field(2, b"\xff"))))]
     for corpus, entries in seeds.items():
