@@ -152,8 +152,9 @@ char *attest_cursor_string(attest_cursor_t *cursor)
             goto done;
         buffer_append(&out, at++, 1);
     }
-    if (utf8_is_valid(out.base, out.len))
-        text = mem_strndup(out.len == 0 ? "" : (const char *)out.base, out.len);
+    const char *bytes = out.len == 0 ? "" : (const char *)out.base;
+    if (utf8_is_valid(bytes, out.len))
+        text = mem_strndup(bytes, out.len);
 done:
     buffer_dispose(&out);
     return text;

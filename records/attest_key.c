@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <openssl/err.h>
-#include <openssl/pem.h>
 #include <openssl/x509.h>
 #include <sodium.h>
 #include <stdio.h>
@@ -15,9 +14,15 @@
 #include "core/mem.h"
 #include "core/protojson.h"
 
+/* What OpenSSL's PEM reader and decoders use on the way stays in freed memory, unwiped; so the text is taken apart
+ * here, in locked memory, and only the structure inside is OpenSSL's to read: that copy it wipes. */
+
+/* RFC 8410 section 7: SEQUENCE { 0, SEQUENCE { OID 1.3.101.112 }, OCTET STRING { OCTET STRING of 32 bytes } } */
+static const uint8_t PKCS8_HEADER[] = {0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06,
+                                       0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20};
 enum {
-    SECURE_HEAP = 64 * 1024, /* OpenSSL's own copies while it reads a key: one of at most ATTEST_PEM_MAX at a time */
-    SECURE_HEAP_MIN = 32,    /* bytes of its smallest piece */
+    SEED_HEADER = 2, /* of the inner OCTET STRING */
+    PEM_LINE = 64,   /* base64 digits of a line: a whole key of ours */
 };
 
 /* The expanded secret stands in pages of its own, the rest beside it. */
@@ -30,9 +35,14 @@ static void ensure_libraries(void)
 {
     if (sodium_init() < 0)
         mem_fatal("libsodium cannot start");
-    /* What OpenSSL holds of a private key is locked and wiped too. Without the heap it is still wiped. */
-    if (!CRYPTO_secure_malloc_initialized())
-        (void)CRYPTO_secure_malloc_init(SECURE_HEAP, SECURE_HEAP_MIN);
+}
+
+static void *locked(size_t size)
+{
+    void *p = sodium_malloc(size);
+    if (p == NULL)
+        mem_fatal("no locked memory for a key");
+    return p;
 }
 
 static void spki_of(const uint8_t bytes[ATTEST_PUBLIC_BYTES], uint8_t out[ATTEST_SPKI_BYTES])
@@ -57,9 +67,7 @@ static attest_key_t *key_of_seed(const uint8_t seed[crypto_sign_SEEDBYTES])
 {
     attest_key_t *key = mem_alloc(sizeof(*key));
     uint8_t public[ATTEST_PUBLIC_BYTES];
-    key->_secret = sodium_malloc(crypto_sign_SECRETKEYBYTES);
-    if (key->_secret == NULL)
-        mem_fatal("no locked memory for a key");
+    key->_secret = locked(crypto_sign_SECRETKEYBYTES);
     crypto_sign_seed_keypair(public, key->_secret, seed);
     public_set(&key->public, public);
     sodium_mprotect_noaccess(key->_secret);
@@ -69,9 +77,7 @@ static attest_key_t *key_of_seed(const uint8_t seed[crypto_sign_SEEDBYTES])
 attest_key_t *attest_key_generate(void)
 {
     ensure_libraries();
-    uint8_t *seed = sodium_malloc(crypto_sign_SEEDBYTES);
-    if (seed == NULL)
-        mem_fatal("no locked memory for a key");
+    uint8_t *seed = locked(crypto_sign_SEEDBYTES);
     randombytes_buf(seed, crypto_sign_SEEDBYTES);
     attest_key_t *key = key_of_seed(seed);
     sodium_free(seed);
@@ -106,75 +112,100 @@ bool attest_public_verify(const attest_public_t *key, const void *data, size_t l
 
 /* ---- PEM ---- */
 
-/* The DER of the only PEM block, of exactly this type and without headers of its own (an encrypted key has some). Free
- * with OPENSSL_secure_clear_free. NULL with a literal in *err. */
-static uint8_t *pem_block(const char *pem, size_t len, const char *type, const char *wrong_type, long *der_len,
+/* The place of `word` in the text; NULL when it is not there. `word` begins a line. */
+static const char *find_line(const char *at, const char *end, const char *word)
+{
+    size_t len = strlen(word);
+    for (bool is_line = true; (size_t)(end - at) >= len && at < end; is_line = *at++ == '\n')
+        if (is_line && memcmp(at, word, len) == 0)
+            return at;
+    return NULL;
+}
+
+static bool is_rest_of_line_blank(const char *at, const char *end)
+{
+    while (at < end && (*at == ' ' || *at == '\t' || *at == '\r'))
+        at++;
+    return at == end || *at == '\n';
+}
+
+/* The DER of the only PEM block (RFC 7468), of exactly this type, in locked memory: sodium_free it. NULL with a literal
+ * in *err. */
+static uint8_t *pem_block(const char *pem, size_t len, const char *type, const char *wrong_type, size_t *der_len,
                           const char **err)
 {
-    char *name = NULL, *header = NULL, *more_name = NULL, *more_header = NULL;
-    uint8_t *der = NULL, *more = NULL;
-    long more_len = 0;
+    static const char BEGIN[] = "-----BEGIN ", END[] = "-----END ", DASHES[] = "-----";
+    char begin_line[64], end_line[64];
+    const char *end = pem + len, *body_end;
+    snprintf(begin_line, sizeof(begin_line), "%s%s%s", BEGIN, type, DASHES);
+    snprintf(end_line, sizeof(end_line), "%s%s%s", END, type, DASHES);
     *err = "it is larger than 16 KiB";
     if (len > ATTEST_PEM_MAX)
         return NULL;
-    BIO *bio = BIO_new_mem_buf(pem, (int)len);
-    if (bio == NULL)
-        mem_fatal("OpenSSL is out of memory");
     *err = "it holds no PEM block";
-    if (PEM_read_bio_ex(bio, &name, &header, &der, der_len, PEM_FLAG_SECURE) != 1)
-        goto done;
-    bool has_more = PEM_read_bio_ex(bio, &more_name, &more_header, &more, &more_len, PEM_FLAG_SECURE) == 1;
-    *err = strcmp(name, type) != 0 ? wrong_type
-           : header[0] != '\0'     ? "its PEM block has headers; an encrypted key is not read"
-           : has_more              ? "it holds more than one PEM block"
-                                   : NULL;
-    if (*err != NULL) {
-        OPENSSL_secure_clear_free(der, (size_t)*der_len);
-        der = NULL;
+    const char *at = find_line(pem, end, BEGIN);
+    if (at == NULL)
+        return NULL;
+    *err = wrong_type;
+    if ((size_t)(end - at) < strlen(begin_line) || memcmp(at, begin_line, strlen(begin_line)) != 0)
+        return NULL;
+    at += strlen(begin_line);
+    *err = "its PEM block is not whole";
+    if (!is_rest_of_line_blank(at, end) || (body_end = find_line(at, end, end_line)) == NULL ||
+        !is_rest_of_line_blank(body_end + strlen(end_line), end))
+        return NULL;
+    *err = "it holds more than one PEM block";
+    if (find_line(body_end, end, BEGIN) != NULL)
+        return NULL;
+    *err = "its PEM block has headers; an encrypted key is not read";
+    if (memchr(at, ':', (size_t)(body_end - at)) != NULL)
+        return NULL;
+    *err = "its PEM block is not base64";
+    uint8_t *der = locked(ATTEST_PEM_MAX);
+    if (sodium_base642bin(der, ATTEST_PEM_MAX, at, (size_t)(body_end - at), " \t\r\n", der_len, NULL,
+                          sodium_base64_VARIANT_ORIGINAL) == 0) {
+        *err = NULL;
+        return der;
     }
-done:
-    OPENSSL_secure_clear_free(more, (size_t)more_len);
-    OPENSSL_secure_free(name);
-    OPENSSL_secure_free(header);
-    OPENSSL_secure_free(more_name);
-    OPENSSL_secure_free(more_header);
-    BIO_free(bio);
-    ERR_clear_error();
-    return der;
+    sodium_free(der);
+    return NULL;
+}
+
+/* The seed in an Ed25519 key's structure, which keeps it; NULL when it is another key's. */
+static const uint8_t *seed_of(const PKCS8_PRIV_KEY_INFO *info)
+{
+    const ASN1_OBJECT *algorithm = NULL;
+    const X509_ALGOR *identifier = NULL;
+    const uint8_t *inner = NULL;
+    int inner_len = 0, parameters = V_ASN1_UNDEF;
+    if (PKCS8_pkey_get0(&algorithm, &inner, &inner_len, &identifier, info) != 1)
+        return NULL;
+    X509_ALGOR_get0(NULL, &parameters, NULL, identifier);
+    bool is_ours = OBJ_obj2nid(algorithm) == NID_ED25519 && parameters == V_ASN1_UNDEF &&
+                   inner_len == SEED_HEADER + crypto_sign_SEEDBYTES && inner[0] == 0x04 &&
+                   inner[1] == crypto_sign_SEEDBYTES;
+    return is_ours ? inner + SEED_HEADER : NULL;
 }
 
 attest_key_t *attest_key_parse(const char *pem, size_t len, const char **err)
 {
     attest_key_t *key = NULL;
-    EVP_PKEY *pkey = NULL;
-    PKCS8_PRIV_KEY_INFO *info = NULL;
-    long der_len = 0;
+    size_t der_len = 0;
     ensure_libraries();
-    uint8_t *der = pem_block(pem, len, PEM_STRING_PKCS8INF, "its PEM block is not a PRIVATE KEY", &der_len, err);
+    uint8_t *der = pem_block(pem, len, "PRIVATE KEY", "its PEM block is not a PRIVATE KEY", &der_len, err);
     if (der == NULL)
         return NULL;
     const uint8_t *at = der;
-    info = d2i_PKCS8_PRIV_KEY_INFO(NULL, &at, der_len);
+    PKCS8_PRIV_KEY_INFO *info = d2i_PKCS8_PRIV_KEY_INFO(NULL, &at, (long)der_len);
     *err = "its PEM block is not PKCS #8";
-    if (info == NULL || at != der + der_len)
-        goto done;
-    pkey = EVP_PKCS82PKEY(info);
-    *err = "its key is not an Ed25519 key";
-    if (pkey == NULL || EVP_PKEY_get_base_id(pkey) != EVP_PKEY_ED25519)
-        goto done;
-    uint8_t *seed = sodium_malloc(crypto_sign_SEEDBYTES);
-    if (seed == NULL)
-        mem_fatal("no locked memory for a key");
-    size_t seed_len = crypto_sign_SEEDBYTES;
-    if (EVP_PKEY_get_raw_private_key(pkey, seed, &seed_len) == 1 && seed_len == crypto_sign_SEEDBYTES) {
-        key = key_of_seed(seed);
-        *err = NULL;
+    if (info != NULL && at == der + der_len) {
+        const uint8_t *seed = seed_of(info);
+        *err = seed != NULL ? NULL : "its key is not an Ed25519 key";
+        if (seed != NULL)
+            key = key_of_seed(seed);
     }
-    sodium_free(seed);
-done:
-    EVP_PKEY_free(pkey);
-    PKCS8_PRIV_KEY_INFO_free(info);
-    OPENSSL_secure_clear_free(der, (size_t)der_len);
+    PKCS8_PRIV_KEY_INFO_free(info); /* wipes the key in it */
+    sodium_free(der);
     ERR_clear_error();
     return key;
 }
@@ -182,10 +213,10 @@ done:
 const char *attest_public_parse(attest_public_t *out, const char *pem, size_t len)
 {
     const char *err;
-    long der_len = 0;
+    size_t der_len = 0;
     uint8_t bytes[ATTEST_PUBLIC_BYTES], spki[ATTEST_SPKI_BYTES];
     ensure_libraries();
-    uint8_t *der = pem_block(pem, len, PEM_STRING_PUBLIC, "its PEM block is not a PUBLIC KEY", &der_len, &err);
+    uint8_t *der = pem_block(pem, len, "PUBLIC KEY", "its PEM block is not a PUBLIC KEY", &der_len, &err);
     if (der == NULL)
         return err;
     /* The form is fixed (RFC 8410 has no parameters and no choice of length), so whatever differs is another key. */
@@ -195,7 +226,7 @@ const char *attest_public_parse(attest_public_t *out, const char *pem, size_t le
         spki_of(bytes, spki);
         is_ours = memcmp(der, spki, sizeof(spki)) == 0;
     }
-    OPENSSL_secure_clear_free(der, (size_t)der_len);
+    sodium_free(der);
     if (!is_ours)
         return "its key is not an Ed25519 key";
     public_set(out, bytes);
@@ -204,23 +235,20 @@ const char *attest_public_parse(attest_public_t *out, const char *pem, size_t le
 
 char *attest_key_pem(const attest_key_t *key)
 {
-    EVP_PKEY *pkey = NULL;
-    BIO *bio = BIO_new(BIO_s_secmem());
-    char *text = NULL, *out = NULL;
+    static const char BEGIN[] = "-----BEGIN PRIVATE KEY-----\n", END[] = "\n-----END PRIVATE KEY-----\n";
+    enum { DER = sizeof(PKCS8_HEADER) + crypto_sign_SEEDBYTES };
+    _Static_assert(DER * 4 / 3 == PEM_LINE, "one whole line without padding");
+    uint8_t *der = locked(DER);
+    char *out = locked(sizeof(BEGIN) - 1 + PEM_LINE + sizeof(END));
+    memcpy(der, PKCS8_HEADER, sizeof(PKCS8_HEADER));
     sodium_mprotect_readonly(key->_secret);
-    /* libsodium's secret begins with the seed, which is what PKCS #8 stores. */
-    pkey = EVP_PKEY_new_raw_private_key(EVP_PKEY_ED25519, NULL, key->_secret, crypto_sign_SEEDBYTES);
+    /* libsodium's secret begins with the seed. */
+    memcpy(der + sizeof(PKCS8_HEADER), key->_secret, crypto_sign_SEEDBYTES);
     sodium_mprotect_noaccess(key->_secret);
-    if (bio == NULL || pkey == NULL || PEM_write_bio_PKCS8PrivateKey(bio, pkey, NULL, NULL, 0, NULL, NULL) != 1)
-        mem_fatal("OpenSSL cannot write a key");
-    long len = BIO_get_mem_data(bio, &text);
-    out = sodium_malloc((size_t)len + 1);
-    if (len <= 0 || out == NULL)
-        mem_fatal("no locked memory for a key");
-    memcpy(out, text, (size_t)len);
-    out[len] = '\0';
-    EVP_PKEY_free(pkey);
-    BIO_free(bio); /* a secure BIO wipes what it held */
+    memcpy(out, BEGIN, sizeof(BEGIN) - 1);
+    sodium_bin2base64(out + sizeof(BEGIN) - 1, PEM_LINE + 1, der, DER, sodium_base64_VARIANT_ORIGINAL);
+    memcpy(out + sizeof(BEGIN) - 1 + PEM_LINE, END, sizeof(END));
+    sodium_free(der);
     return out;
 }
 
@@ -247,9 +275,7 @@ static char *read_locked(const char *path, size_t *len, bool *is_open_to_others)
     if (fd < 0)
         return NULL;
     ensure_libraries();
-    char *text = sodium_malloc(ATTEST_PEM_MAX + 1);
-    if (text == NULL)
-        mem_fatal("no locked memory for a key");
+    char *text = locked(ATTEST_PEM_MAX + 1);
     *is_open_to_others = fstat(fd, &st) == 0 && (st.st_mode & (S_IRWXG | S_IRWXO)) != 0;
     *len = 0;
     while (*len < ATTEST_PEM_MAX + 1) {

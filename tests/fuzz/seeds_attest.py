@@ -56,6 +56,7 @@ put("line-checkpoint", 1, ours.lines[1])
 put("line-close", 1, ours.lines[5])
 put("line-escapes", 1, b'{"link":{"payloadType":"application/vnd.in-toto+json","payload":"e30=",'
     b'"signatures":[{"keyid":"\\u003c\\n\\u2028\\"","sig":"AA=="}]}}')
+put("line-no-keyid", 1, b'{"link":{"payloadType":"application/vnd.in-toto+json","payload":"e30=","signatures":[{"keyid":"","sig":"AA=="}]}}')
 entry = a.read_once(ours.lines[0])
 del entry["link"]
 put("entry", 2, a.canonical(entry))

@@ -15,6 +15,7 @@ import threading
 import attest_reading as a
 import gateway as g
 import pytest
+from cryptography.hazmat.primitives import serialization
 from test_cli import Answer, Gateway as StandIn, answer_to, plimsoll
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -125,6 +126,41 @@ def test_the_private_key_is_never_told(harness):
                attest("keygen", "-out", str(harness.folder / "x"))]
     for result in results:
         assert secret.encode() not in result.stdout + result.stderr
+
+
+def places_of(pid, needle):
+    """The permissions of every mapping of a process in which the bytes stand, once for each time they do."""
+    found = []
+    with open(f"/proc/{pid}/maps") as maps, open(f"/proc/{pid}/mem", "rb", 0) as memory:
+        for low, high, permissions in re.findall(r"^(\w+)-(\w+) (\S+)", maps.read(), re.M):
+            low, high = int(low, 16), int(high, 16)
+            if high - low > 1 << 32 or low >= 1 << 47:  # a sanitizer's shadow; the kernel's own
+                continue
+            with contextlib.suppress(OSError):
+                memory.seek(low)
+                found += [permissions] * memory.read(high - low).count(needle)
+    return found
+
+
+def test_the_private_key_stands_in_one_place_that_nothing_may_touch(stand_in, harness):
+    """Looked for in the whole process while it waits for its answer: freed memory counts as well."""
+    waits, release = threading.Event(), threading.Event()
+
+    def script(handler, request):
+        waits.set()
+        release.wait(60)
+        return answers(handler, request)
+    raw = serialization.Encoding.Raw, serialization.PrivateFormat.Raw, serialization.NoEncryption()
+    seed, text = harness.key.private.private_bytes(*raw), harness.key_path.read_bytes().split(b"\n")[1]
+    process = subprocess.Popen([str(g.COMMAND), "attest", "run", "-daemon", stand_in(script).url, "-key", str(harness.key_path), "-bundle",
+                                str(harness.bundle), str(harness.request)], env={"PATH": os.environ["PATH"]}, stdout=subprocess.DEVNULL)
+    try:
+        assert waits.wait(60)
+        assert places_of(process.pid, seed) == ["---p"] and places_of(process.pid, text) == []
+        assert places_of(process.pid, harness.key.id.encode()) != []  # it would be found
+    finally:
+        release.set()
+        assert process.wait(60) == 0
 
 
 def test_openssl_reads_the_key(harness):

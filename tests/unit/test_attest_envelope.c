@@ -150,6 +150,17 @@ static void test_other_private_keys_are_refused(void **state)
                "its key is not an Ed25519 key");
     refuse_key("-----BEGIN EC PRIVATE KEY-----\nMHcCAQEE\n-----END EC PRIVATE KEY-----\n",
                "its PEM block is not a PRIVATE KEY");
+    refuse_key("-----BEGIN ENCRYPTED PRIVATE KEY-----\nMHcCAQEE\n-----END ENCRYPTED PRIVATE KEY-----\n",
+               "its PEM block is not a PRIVATE KEY");
+    refuse_key("-----BEGIN PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nMHcCAQEE\n-----END PRIVATE KEY-----\n",
+               "its PEM block has headers; an encrypted key is not read");
+    refuse_key("-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEINTu", "its PEM block is not whole");
+    refuse_key("-----BEGIN PRIVATE KEY-----\nMC4CAQAw\n-----END PUBLIC KEY-----\n", "its PEM block is not whole");
+    refuse_key("-----BEGIN PRIVATE KEY----- x\nMC4CAQAw\n-----END PRIVATE KEY-----\n", "its PEM block is not whole");
+    refuse_key("-----BEGIN PRIVATE KEY-----\nMC4CAQ!w\n-----END PRIVATE KEY-----\n", "its PEM block is not base64");
+    refuse_key("-----BEGIN PRIVATE KEY-----\nMC4C-_Aw\n-----END PRIVATE KEY-----\n", "its PEM block is not base64");
+    refuse_key("x -----BEGIN PRIVATE KEY-----\nMC4CAQAw\n-----END PRIVATE KEY-----\n", "it holds no PEM block");
+    refuse_key("-----BEGIN PRIVATE KEY-----\n-----END PRIVATE KEY-----", "its PEM block is not PKCS #8");
     refuse_key("-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIE\n-----END PRIVATE KEY-----\n",
                "its PEM block is not PKCS #8");
     /* one more byte behind the structure */
@@ -180,6 +191,20 @@ static void test_a_key_with_attributes_is_the_same_key(void **state)
         assert_string_equal(err, "its PEM block is not PKCS #8");
     else
         assert_string_equal(attest_key_public(key)->id, RFC_KEY_ID);
+    attest_key_destroy(key);
+}
+
+/* Text before the block, CRLF, short lines and blanks at a line's end are what other tools and hands write. */
+static void test_a_key_in_other_dress_is_the_same_key(void **state)
+{
+    (void)state;
+    static const char DRESSED[] = "Made by hand:\r\n\r\n-----BEGIN PRIVATE KEY-----  \r\n"
+                                  "MC4CAQAwBQYDK2VwBCIEINTuctv5E1hK1bbY8f\r\ndp+K06/nwoy/HU++CXqI9EdVhC \r\n"
+                                  "-----END PRIVATE KEY-----\t\r\n\r\nthe end";
+    const char *err = NULL;
+    attest_key_t *key = attest_key_parse(DRESSED, strlen(DRESSED), &err);
+    assert_non_null(key);
+    assert_string_equal(attest_key_public(key)->id, RFC_KEY_ID);
     attest_key_destroy(key);
 }
 
@@ -215,7 +240,7 @@ static void test_a_key_file_says_who_may_read_it(void **state)
     attest_key_destroy(key);
     assert_int_equal(ftruncate(fd, 30), 0);
     assert_null(attest_key_load(path, &is_open, error));
-    assert_string_equal(error, "the private key cannot be read: it holds no PEM block");
+    assert_string_equal(error, "the private key cannot be read: its PEM block is not whole");
     close(fd);
     unlink(path);
     assert_null(attest_key_load(path, NULL, error));
@@ -530,6 +555,7 @@ int main(void)
         cmocka_unit_test(test_generated_keys_differ_and_come_back),
         cmocka_unit_test(test_other_private_keys_are_refused),
         cmocka_unit_test(test_a_key_with_attributes_is_the_same_key),
+        cmocka_unit_test(test_a_key_in_other_dress_is_the_same_key),
         cmocka_unit_test(test_other_public_keys_are_refused),
         cmocka_unit_test(test_a_key_file_says_who_may_read_it),
         cmocka_unit_test(test_the_published_call_verifies),
