@@ -26,6 +26,7 @@ enum {
     FINGERPRINT = 16,           /* hex digits shown of a SHA-256 */
     WALLS_MS = 90 * 1000,       /* from the first proven wall to the last */
     LOOK_MS = 250,
+    POOLS_MS = 3000,
 };
 
 static const char PRIMES[] = "const limit = 1000000, composite = new Uint8Array(limit + 1);\n"
@@ -388,6 +389,15 @@ static bool wait_for_walls(const demo_gateway_t *gateway)
     return true;
 }
 
+/* Sandboxes are started ahead of the runs; the first runs are not to meet an empty stock. */
+static bool wait_for_pools(void)
+{
+    fputs("plimsoll demo: a moment for the sandboxes that are started ahead\n", stderr);
+    for (unsigned ms = 0; ms < POOLS_MS && !demo_was_interrupted(); ms += LOOK_MS)
+        demo_sleep_ms(LOOK_MS);
+    return !demo_was_interrupted();
+}
+
 static bool show_on_gateway(const demo_engine_t *engine)
 {
     bool has_gvisor = demo_engine_has_gvisor(engine);
@@ -410,11 +420,19 @@ static bool show_on_gateway(const demo_engine_t *engine)
         fputs("plimsoll demo: the Engine has no runtime runsc, so tier kernel cannot be shown; "
               "backends/docker/install-gvisor registers it\n",
               stderr);
+    else if (geteuid() != 0)
+        fputs("plimsoll demo: without root the sandboxes' own processes cannot be looked at: tier kernel is on the "
+              "Engine's "
+              "word (SANDBOX_GVISOR_EVIDENCE=registered)\n",
+              stderr);
     fputs("plimsoll demo: each wall is tried from inside before anything is served\n", stderr);
     demo_gateway_t *gateway = demo_gateway_start(&settings);
+    bool proven = gateway != NULL && wait_for_walls(gateway);
+    if (!proven && !demo_was_interrupted())
+        fputs("plimsoll demo: if its log speaks of the images, build them anew: `make images`\n", stderr);
     if (gateway == NULL)
         return false;
-    bool held = wait_for_walls(gateway) && show_all(demo_gateway_connection(gateway), has_gvisor);
+    bool held = proven && wait_for_pools() && show_all(demo_gateway_connection(gateway), has_gvisor);
     bool stopped = demo_gateway_stop(gateway);
     fprintf(stderr, "plimsoll demo: the gateway %s\n", stopped ? "stopped cleanly" : "did not stop cleanly");
     return held && stopped;

@@ -21,6 +21,8 @@ static const char HELP_HEAD[] =
     "machine can reach, with a token of its own, and to see that it is up:\n"
     "  PLIMSOLL_TOKEN=$(openssl rand -hex 32) PLIMSOLL_ADDR=127.0.0.1:8746 plimsolld\n"
     "  curl http://127.0.0.1:8746/readyz\n"
+    "With a Docker Engine on this machine and the guest images in it (make images), containers and gVisor too:\n"
+    "  SANDBOX_PROVIDER=docker,gvisor,wasm PLIMSOLL_TOKEN=... plimsolld\n"
     "Everything is checked before anything is served, and all that is wrong is reported together, on stderr.\n"
     "\n"
     "Exit codes:\n"
