@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "backends/confine.h"
+#include "backends/meters.h"
 #include "config/options.h"
 #include "core/log.h"
 #include "core/mem.h"
@@ -179,6 +180,8 @@ static void dispose(role_t *role)
     loop_timer_stop(&role->drain_timer);
     if (role->wall != NULL)
         role->ops->stop(role->wall);
+    meters_on_change(NULL, NULL);
+    loop_timer_stop(&role->meters_timer);
     if (role->listen != NULL)
         watch_destroy(role->listen);
     if (role->signals != NULL)
@@ -209,6 +212,8 @@ int backend_role_main(const char *name, int listen_fd, int parent_fd)
         (backend_host_t){.loop = role.loop, .capacity = options_max_concurrent(), .reprove = on_reprove, .data = &role};
     loop_timer_init(&role.drain_timer, on_drain_timer, &role);
     loop_timer_init(&role.listen_timer, role_on_listen_timer, &role);
+    loop_timer_init(&role.meters_timer, role_on_meters_timer, &role);
+    meters_on_change(role_meters_changed, &role);
     role.wall = role.ops->setup(&role.host);
     if ((failed = confine(&role)) != NULL) {
         log_event(LOG_ERROR, "backend not confined", log_str("backend", name), log_str("reason", failed));

@@ -19,6 +19,7 @@ enum {
     ROLE_RUN_REFUSED = 18,
     ROLE_RUN_DONE = 19,
     ROLE_RUN_FAILED = 20,
+    ROLE_METERS = 21,
 
     ROLE_PEERS_MAX = 128,      /* connections of fronts: one a thread, and those of a front being replaced */
     ROLE_PROOF_MS = 30 * 1000, /* a proof that takes longer has failed, unless the wall's ops say otherwise */
@@ -27,6 +28,7 @@ enum {
     ROLE_FLUSH_MS = 2 * 1000,  /* at the end, for answers a front has not taken yet */
     ROLE_FLUSH_LOOK_MS = 5,
     ROLE_ACCEPT_PAUSE_MS = 100, /* when there is no descriptor for a connection */
+    ROLE_METERS_MS = 250,       /* what a wall counts is told this long after it changed */
     ROLE_BUSY_RETRY_MS = 1000,  /* when to come again, as a refusal for capacity says */
 };
 
@@ -78,6 +80,7 @@ struct role {
     size_t peer_count;
     role_run_t *runs;
     size_t run_count;
+    loop_timer_t meters_timer;
     loop_timer_t listen_timer; /* a pause in accepting */
     loop_timer_t drain_timer;
     bool is_aborting; /* the drain's time is over: what is left is canceled */
@@ -98,6 +101,9 @@ void role_proof_end(role_t *role);
 
 void role_on_connection(void *data, unsigned events);
 void role_on_listen_timer(loop_timer_t *timer);
+/* Something that is counted has changed. */
+void role_meters_changed(void *data);
+void role_on_meters_timer(loop_timer_t *timer);
 /* To every front. */
 void role_announce(role_t *role);
 /* Canceled runs still clean up, and are still answered. */

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "backends/meters.h"
 #include "core/clock.h"
 #include "core/log.h"
 #include "core/mem.h"
@@ -72,6 +73,29 @@ static void peer_announce(role_peer_t *peer)
     peer->has_stale_announce = ipc_send(peer->ipc, ROLE_ANNOUNCE, 0, &a.message.base) == IPC_FULL;
 }
 
+/* One that does not get through is made up for by the next, or at the latest when its queue has drained. */
+static void peer_tell_meters(role_peer_t *peer)
+{
+    Plimsoll__Backend__Meters meters = PLIMSOLL__BACKEND__METERS__INIT;
+    meters.n_values = METER_COUNT;
+    meters.values = (int64_t *)meters_values();
+    ipc_send(peer->ipc, ROLE_METERS, 0, &meters.base);
+}
+
+void role_on_meters_timer(loop_timer_t *timer)
+{
+    role_t *role = timer->data;
+    for (role_peer_t *peer = role->peers; peer != NULL; peer = peer->next)
+        peer_tell_meters(peer);
+}
+
+void role_meters_changed(void *data)
+{
+    role_t *role = data;
+    if (!loop_timer_is_running(&role->meters_timer))
+        loop_timer_start(role->loop, &role->meters_timer, ROLE_METERS_MS);
+}
+
 void role_announce(role_t *role)
 {
     for (role_peer_t *peer = role->peers; peer != NULL; peer = peer->next)
@@ -134,6 +158,7 @@ static void on_drain(void *data, ipc_t *ipc)
     peer_check(peer);
     if (peer->has_stale_announce)
         peer_announce(peer);
+    peer_tell_meters(peer);
     role_run_answer_waiting(peer);
 }
 
@@ -161,6 +186,7 @@ static void peer_accept(role_t *role, int fd)
     log_event(LOG_INFO, "front connected", log_str("backend", role->ops->name),
               log_uint("connections", role->peer_count));
     peer_announce(peer);
+    peer_tell_meters(peer);
 }
 
 void role_on_connection(void *data, unsigned events)

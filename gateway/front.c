@@ -456,6 +456,7 @@ static void read_settings(front_t *front)
         front->backend_paths[i] = control_backend_path(names[i]);
         front->backend_count++;
     }
+    metrics_walls(front->backend_names, front->backend_count);
     front->proxies = proxies_create(option_list(OPT_PLIMSOLL_TRUSTED_PROXIES));
     front->decode_slots = decode_slots_create(front->max_concurrent * DECODE_SLOTS_PER_RUN);
     front->addresses = address_count_create((uint32_t)option_int(OPT_PLIMSOLL_MAX_CONNECTIONS_PER_ADDRESS));

@@ -3,11 +3,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backends/meters.h"
 #include "config/provider.h"
 #include "core/clock.h"
 #include "core/ipc.h"
 #include "core/log.h"
 #include "core/mem.h"
+#include "gateway/metrics.h"
 
 enum { LINK_MAGIC = 0x6c696e6b, RECONNECT_MS = 50, CALLS_FIRST = 16 };
 
@@ -99,12 +101,27 @@ static void on_announce(link_t *link, const uint8_t *body, size_t len)
     link->on_change(link->data);
 }
 
+static void on_meters(const link_t *link, const uint8_t *body, size_t len)
+{
+    Plimsoll__Backend__Meters *meters = plimsoll__backend__meters__unpack(NULL, len, body);
+    if (meters != NULL && meters->n_values == METER_COUNT)
+        metrics_wall_set(link->name, meters->values);
+    else
+        log_event(LOG_ERROR, "backend meters unusable", log_str("backend", link->name));
+    if (meters != NULL)
+        plimsoll__backend__meters__free_unpacked(meters, NULL);
+}
+
 static void on_message(void *data, ipc_t *ipc, uint16_t type, uint64_t id, const uint8_t *body, size_t len)
 {
     link_t *link = data;
     (void)ipc;
     if (link->magic != LINK_MAGIC)
         mem_fatal("not a link");
+    if (type == LINK_METERS) {
+        on_meters(link, body, len);
+        return;
+    }
     if (type == LINK_ANNOUNCE) {
         on_announce(link, body, len);
         return;
@@ -155,6 +172,7 @@ static void on_close(void *data, ipc_t *ipc, const char *reason)
     ipc_destroy(ipc);
     link->ipc = NULL;
     forget_announce(link);
+    metrics_wall_set(link->name, NULL);
     link->on_change(link->data);
     lose_calls(link);
     loop_timer_start(link->loop, &link->reconnect, RECONNECT_MS);

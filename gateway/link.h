@@ -53,6 +53,13 @@ void link_cancel(link_t *link, uint64_t call);
 /* Gives the run up: its callback will not come, whatever the role still says of it. */
 void link_abandon(link_t *link, uint64_t call);
 
-enum { LINK_ANNOUNCE = 16, LINK_RUN_START = 17, LINK_RUN_REFUSED = 18, LINK_RUN_DONE = 19, LINK_RUN_FAILED = 20 };
+enum {
+    LINK_ANNOUNCE = 16,
+    LINK_RUN_START = 17,
+    LINK_RUN_REFUSED = 18,
+    LINK_RUN_DONE = 19,
+    LINK_RUN_FAILED = 20,
+    LINK_METERS = 21
+};
 
 #endif

@@ -6,6 +6,7 @@
 
 #include "backends/docker/attach.h"
 #include "backends/docker/docker_internal.h"
+#include "backends/meters.h"
 #include "core/clock.h"
 #include "core/co.h"
 #include "core/log.h"
@@ -472,6 +473,7 @@ void member_release(member_t *member)
     check(member);
     bool may_run = member->has_job && guest_state(member->guest) != GUEST_FINISHED;
     uint64_t unframed = guest_unframed_bytes(member->guest);
+    meter_add(METER_UNFRAMED_BYTES, unframed < INT64_MAX ? (int64_t)unframed : INT64_MAX);
     if (unframed > 0)
         log_event(LOG_INFO, "sandbox wrote what is no frame", log_str("name", member->name),
                   log_uint("unframed_bytes", unframed));

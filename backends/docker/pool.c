@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "backends/docker/docker_internal.h"
+#include "backends/meters.h"
 #include "core/clock.h"
 #include "core/co.h"
 #include "core/log.h"
@@ -181,6 +182,7 @@ static void idle_remove(pool_t *pool, member_t *member)
         member_set_next(member, NULL);
         member_watch(member, NULL, NULL);
         --pool->idle_count;
+        meter_add(METER_SANDBOXES_READY, -1);
         age_timer_set(pool);
         return;
     }
@@ -208,6 +210,7 @@ static void on_spoilt(void *data, member_t *member, const char *why)
               log_str("container", member_id(member)), log_str("reason", why));
     if (clock_mono_ms() - member_ready_ms(member) < POOL_LASTS_MS)
         pause_filling(pool);
+    meter_inc(METER_READY_LOST);
     idle_remove(pool, member);
     member_release(member);
     fill_after(pool, POOL_FILL_AFTER_MS);
@@ -221,6 +224,7 @@ static void idle_add(pool_t *pool, member_t *member)
     member_set_next(member, pool->idle);
     pool->idle = member;
     ++pool->idle_count;
+    meter_inc(METER_SANDBOXES_READY);
     age_timer_set(pool);
     member_watch(member, on_spoilt, pool); /* at once when it has ended already */
 }
@@ -242,6 +246,7 @@ static void on_age(loop_timer_t *timer)
     for (member_t *member = pool->idle, *next; member != NULL; member = next) {
         next = member_next(member);
         if (now_ms - member_ready_ms(member) >= pool->limits.idle_ms) {
+            meter_inc(METER_READY_AGED);
             idle_remove(pool, member);
             member_release(member);
         }
@@ -267,6 +272,7 @@ static void start_forget(start_t *start)
         if (*at == start) {
             *at = start->next;
             --pool->start_count;
+            meter_add(METER_SANDBOXES_STARTING, -1);
             break;
         }
     }
@@ -297,6 +303,7 @@ static void on_start_end(void *arg)
     } else if (start->member != NULL) {
         member_release(start->member);
     } else if (is_of_now && !start->is_canceled) {
+        meter_inc(METER_STARTS_FAILED);
         pause_filling(pool);
         if (pool->waiter_count > 0)
             waiter_serve(pool, NULL, start->failure);
@@ -317,6 +324,7 @@ static void start_begin(pool_t *pool)
     start->next = pool->starts;
     pool->starts = start;
     ++pool->start_count;
+    meter_inc(METER_SANDBOXES_STARTING);
     start->co = co_start(pool->docker->host->loop, start_main, start, on_start_end);
 }
 

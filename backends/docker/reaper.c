@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "backends/docker/docker_internal.h"
+#include "backends/meters.h"
 #include "core/clock.h"
 #include "core/co.h"
 #include "core/log.h"
@@ -200,6 +201,7 @@ static bool look_round(docker_t *docker, char why[ENGINE_TEXT_MAX])
             continue;
         log_event(LOG_WARN, "sandbox found left behind", log_str("backend", docker->name), log_str("name", name),
                   log_str("container", id));
+        meter_inc(METER_REAPED);
         teardown_add(docker->teardown, name, id, TEARDOWN_NOW);
     }
     snprintf(why, ENGINE_TEXT_MAX, "%s", answer.text);

@@ -5,6 +5,7 @@
 
 #include "backends/docker/docker_internal.h"
 #include "backends/docker/result.h"
+#include "backends/meters.h"
 #include "core/clock.h"
 #include "core/co.h"
 #include "core/log.h"
@@ -42,6 +43,7 @@ static member_t *take(docker_t *docker, docker_kind_t kind, backend_run_t *run)
         uint32_t left_ms = milliseconds_left(run);
         member_check_t checked = member_check(member, left_ms < DOCKER_CHECK_MS ? left_ms : DOCKER_CHECK_MS, text);
         if (checked == MEMBER_SAME) {
+            meter_inc(is_hit ? METER_CLAIMS_READY : METER_CLAIMS_COLD);
             log_event(LOG_DEBUG, "sandbox claimed", log_str("run_id", run->run_id),
                       log_str("container", member_id(member)), log_bool("ready", is_hit));
             return member;
@@ -51,6 +53,7 @@ static member_t *take(docker_t *docker, docker_kind_t kind, backend_run_t *run)
             refuse_capacity(run, "the sandbox could not be looked at", text);
             return NULL;
         }
+        meter_inc(METER_READY_CHANGED);
         log_event(LOG_WARN, "sandbox refused", log_str("backend", docker->name), log_str("run_id", run->run_id),
                   log_str("reason", text));
         docker_suspect(docker);
@@ -212,10 +215,12 @@ static void answer(docker_t *docker, member_t *member, backend_run_t *run, const
     Plimsoll__V1__RunResponse *response = run->request->payload_case == PLIMSOLL__V1__RUN_REQUEST__PAYLOAD_JAVASCRIPT
                                               ? result_javascript(result, &view)
                                               : result_project(run->request->project, result, &view);
-    if (verdict->end == RESULT_LOST)
+    if (verdict->end == RESULT_LOST) {
+        meter_inc(METER_RUNS_WITHOUT_VERDICT);
         log_event(LOG_WARN, "run without a verdict", log_str("backend", docker->name), log_str("run_id", run->run_id),
                   log_str("container", member_id(member)), log_str("reason", verdict->detail),
                   log_str("detail", verdict->why));
+    }
     if (response != NULL)
         backend_run_done(run, docker->name, response, verdict->end == RESULT_CANCELED);
     else
@@ -241,6 +246,7 @@ static void execute(docker_t *docker, member_t *member, backend_run_t *run)
 static void count_running(docker_t *docker, int change)
 {
     docker->running += (uint32_t)change;
+    meter_set(METER_SANDBOXES_RUNNING, docker->running);
     for (int kind = 0; change < 0 && kind < DOCKER_KINDS; ++kind)
         pool_poke(docker->pools[kind]);
 }

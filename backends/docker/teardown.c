@@ -7,6 +7,7 @@
 #include <jansson.h>
 
 #include "backends/docker/container.h"
+#include "backends/meters.h"
 #include "core/clock.h"
 #include "core/co.h"
 #include "core/log.h"
@@ -164,7 +165,7 @@ static void forget(entry_t *entry)
             break;
         }
     }
-    --teardown->count;
+    meter_set(METER_SANDBOXES_REMOVING, (int64_t)--teardown->count);
     if (entry->is_set_aside)
         --teardown->failed;
     free(entry);
@@ -198,6 +199,7 @@ static void set_aside(entry_t *entry)
         entry->later_ms = TEARDOWN_LATER_MIN_MS;
         ++entry->teardown->failed;
     }
+    meter_inc(METER_REMOVALS_FAILED);
     log_event(LOG_ERROR, "sandbox not removed", log_str("name", entry->name), log_str("container", entry->id),
               log_str("reason", entry->text), log_uint("age_ms", clock_mono_ms() - entry->added_ms),
               log_uint("not_removed", entry->teardown->failed), log_uint("again_ms", entry->later_ms));
@@ -333,7 +335,7 @@ void teardown_add(teardown_t *teardown, const char *name, const char *id, teardo
     entry->added_ms = entry->due_ms = clock_mono_ms();
     entry->next = teardown->entries;
     teardown->entries = entry;
-    ++teardown->count;
+    meter_set(METER_SANDBOXES_REMOVING, (int64_t)++teardown->count);
     /* Never on the caller's stack: whoever hands one over has an answer to give first. */
     if (!teardown->is_closing && (!loop_timer_is_running(&teardown->timer) || loop_timer_left(&teardown->timer) > 0))
         loop_timer_start(teardown->loop, &teardown->timer, 0);

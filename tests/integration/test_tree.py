@@ -261,6 +261,16 @@ def test_every_metric_is_counted_somewhere():
     assert not unused, unused
 
 
+def test_everything_walls_count_is_counted_somewhere():
+    rows = re.findall(r"^METER\((\w+), (COUNTER|GAUGE), \"(\w+)\"", text("backends/meters.def"), re.M)
+    assert len(rows) > 10
+    code = "\n".join(without_comments(text(n)) for n in sources(".c", folders=("backends",)))
+    assert not (unused := [i for i, _, _ in rows if not re.search(rf"\bMETER_{i}\b", code)]), unused
+    for _, kind, family in rows:
+        assert family.startswith("plimsoll_") and family.endswith("_total") == (kind == "COUNTER"), family
+    assert not {f for _, _, f in rows} & {f for _, f in metric_rows()}
+
+
 def test_every_metric_family_keeps_to_the_names_of_its_kind():
     for kind, family in re.findall(r"^(COUNTER|GAUGE)\(\w+, \"(\w+)\"", text("gateway/metrics.def"), re.M):
         assert family.startswith("plimsoll_") and family.endswith("_total") == (kind == "COUNTER"), family

@@ -15,6 +15,8 @@
 #include "tests/unit/wasm_harness.h"
 
 #include "backends/backend.h"
+#include "backends/meters.h"
+#include "backends/role.h"
 #include "backends/wasm/wasm.h"
 #include "config/options.h"
 #include "core/ipc.h"
@@ -86,6 +88,8 @@ static void scripted_run(void *self, backend_run_t *run)
     bool is_canceled = false;
     (void)self;
     backend_step(run, STEP_CREATE);
+    meter_inc(METER_CLAIMS_COLD);
+    meter_inc(METER_SANDBOXES_RUNNING);
     if (++script->running > script->most_running)
         script->most_running = script->running;
     backend_step(run, STEP_EXECUTE);
@@ -94,6 +98,7 @@ static void scripted_run(void *self, backend_run_t *run)
         is_canceled = co_sleep(run->deadline_us > now_us ? (run->deadline_us - now_us + 999) / 1000 : 0) == CO_CANCELED;
     }
     --script->running;
+    meter_add(METER_SANDBOXES_RUNNING, -1);
     if (is_canceled)
         ++script->canceled;
     if (strcmp(code, "refuse") == 0) {
@@ -192,6 +197,7 @@ typedef struct {
     ipc_t *ipc;
     Plimsoll__Backend__Announce *announce;
     size_t announces;
+    int64_t cold, running; /* as the role counts */
     answer_t answers[ANSWERS_MAX];
     size_t count;
     bool is_closed;
@@ -209,6 +215,14 @@ static void front_on_message(void *data, ipc_t *ipc, uint16_t type, uint64_t cal
             plimsoll__backend__announce__free_unpacked(f->announce, NULL);
         f->announce = plimsoll__backend__announce__unpack(NULL, len, body);
         ++f->announces;
+        return;
+    }
+    if (type == ROLE_METERS) {
+        Plimsoll__Backend__Meters *meters = plimsoll__backend__meters__unpack(NULL, len, body);
+        assert_int_equal(meters->n_values, METER_COUNT);
+        f->cold = meters->values[METER_CLAIMS_COLD];
+        f->running = meters->values[METER_SANDBOXES_RUNNING];
+        plimsoll__backend__meters__free_unpacked(meters, NULL);
         return;
     }
     if (f->count == ANSWERS_MAX)
@@ -604,6 +618,32 @@ static void test_cancel(void **state)
     front_close(&front);
 }
 
+static void test_what_a_wall_counts_is_told(void **state)
+{
+    (void)state;
+    role_start("scripted");
+    front_open(&front);
+    front_until_state(&front, STATE(READY));
+    assert_int_equal(front.cold, 0);
+    front_ask(&front, 1, (ask_t){.code = "sleep", .timeout_ms = 1000});
+    front_ask(&front, 2, (ask_t){.code = "sleep", .timeout_ms = 1000});
+    for (int i = 0; i < 900 && front.running != 2; i += 10)
+        front_turn_for(10);
+    assert_int_equal(front.running, 2);
+    front_turn(&front, 2, 3000);
+    for (int i = 0; i < 2000 && front.running != 0; i += 10)
+        front_turn_for(10);
+    assert_int_equal(front.running, 0);
+    assert_int_equal(front.cold, 2);
+    /* one that comes later is told at once what has been counted */
+    front_open(&other);
+    front_until_state(&other, STATE(READY));
+    front_turn_for(50);
+    assert_int_equal(other.cold, 2);
+    front_close(&other);
+    front_close(&front);
+}
+
 static void test_lost_front_cancels_its_runs(void **state)
 {
     (void)state;
@@ -871,6 +911,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_capacity, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_timeouts_are_clamped, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_cancel, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_what_a_wall_counts_is_told, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_lost_front_cancels_its_runs, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_bad_front_is_dropped, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_slow_front, set_up, tear_down),

@@ -7,12 +7,15 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "backends/meters.h"
 #include "core/ipc.h"
 #include "core/random.h"
 #include "gateway/link.h"
+#include "gateway/metrics.h"
 
 enum { TICKS_MAX = 2000 };
 
@@ -177,6 +180,41 @@ static void a_garbled_answer_and_a_lost_role_say_so(void **state)
     assert_true(link_run(b->link, &start, on_end, b) == 0);
 }
 
+static bool shows(const char *line)
+{
+    buffer_t out;
+    buffer_init(&out, 1024 * 1024);
+    metrics_print(&out);
+    bool found = strstr((const char *)out.base, line) != NULL;
+    buffer_dispose(&out);
+    return found;
+}
+
+static void what_a_wall_counts_is_shown_until_its_role_is_lost(void **state)
+{
+    static const char *const names[] = {"wasm"};
+    static const char line[] = "\nplimsoll_sandboxes{backend=\"wasm\",state=\"running\"} 7\n";
+    bench_t *b = *state;
+    int64_t values[METER_COUNT + 1] = {[METER_SANDBOXES_RUNNING] = 7};
+    Plimsoll__Backend__Meters meters = PLIMSOLL__BACKEND__METERS__INIT;
+    metrics_walls(names, 1);
+    meters.values = values;
+    meters.n_values = METER_COUNT + 1; /* of another program */
+    ipc_send(b->role, LINK_METERS, 0, &meters.base);
+    announce(b, "wasm", "process");
+    tick_until(b, &b->changes, 1);
+    assert_false(shows(line));
+    meters.n_values = METER_COUNT;
+    ipc_send(b->role, LINK_METERS, 0, &meters.base);
+    announce(b, "wasm", "process");
+    tick_until(b, &b->changes, 2);
+    assert_true(shows(line));
+    ipc_destroy(b->role);
+    b->role = NULL;
+    tick_until(b, &b->changes, 3);
+    assert_false(shows(line));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -184,6 +222,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(another_walls_announcement_is_not_taken, begin, end),
         cmocka_unit_test_setup_teardown(a_run_ends_once_and_only_by_its_own_number, begin, end),
         cmocka_unit_test_setup_teardown(a_garbled_answer_and_a_lost_role_say_so, begin, end),
+        cmocka_unit_test_setup_teardown(what_a_wall_counts_is_shown_until_its_role_is_lost, begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
