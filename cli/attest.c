@@ -289,11 +289,9 @@ static attest_key_t *key_of_environment(const attest_options_t *options)
     attest_key_t *key = NULL;
     options_load_role(ROLE_CLI, &problems, NULL);
     const char *pem = option_str(OPT_PLIMSOLL_ATTEST_KEY);
-    char *original = getenv("PLIMSOLL_ATTEST_KEY");
     if (pem != NULL)
         key = attest_key_parse(pem, strlen(pem), &err);
-    if (original != NULL) /* the process's own copy, which no lock keeps out of a swap file */
-        explicit_bzero(original, strlen(original));
+    options_scrub_environment(); /* no lock keeps it out of a swap file */
     if (key == NULL && problems.count != 0)
         attest_fail(options, "%s", problems.texts[0]);
     else if (key == NULL)
