@@ -111,16 +111,16 @@ json_t *container_body(const container_spec_t *spec, const container_labels_t *l
     digest_of(config, digest);
     user_text(spec, user);
     snprintf(expires, sizeof(expires), "%lld", (long long)labels->expires_s);
-    /* Entrypoint and Cmd both, or the image's own would run; no WorkingDir, or an older runc gives /work the wrong mode
-     * (spec 1.2). */
+    /* Entrypoint and Cmd both, or the image's own would run. WorkingDir is the root: an empty one would be the image's,
+     * and with any other an older runc gives a place in memory the wrong mode (spec 1.2). */
     return made(json_pack("{s:s, s:[s], s:[s, s], s:s, s:s, s:[], s:b, s:b, s:b, s:b, s:b, s:b, s:{s:[s]}, s:s, s:i, "
                           "s:{s:s, s:s, s:s, s:s, s:s, s:s}, s:o}",
                           "Image", spec->image, "Entrypoint", CONTAINER_RUNNER, "Cmd", "--mode=run",
-                          preboot_argument(spec->preboot), "User", user, "WorkingDir", "", "Env", "Tty", 0, "OpenStdin",
-                          1, "StdinOnce", 1, "AttachStdin", 1, "AttachStdout", 1, "AttachStderr", 1, "Healthcheck",
-                          "Test", "NONE", "StopSignal", "SIGKILL", "StopTimeout", 0, "Labels", "sbx.gateway", "1",
-                          "sbx.instance", labels->instance, "sbx.host", labels->host, "sbx.role", labels->role,
-                          "sbx.expires", expires, "sbx.spec", digest, "HostConfig", config));
+                          preboot_argument(spec->preboot), "User", user, "WorkingDir", "/", "Env", "Tty", 0,
+                          "OpenStdin", 1, "StdinOnce", 1, "AttachStdin", 1, "AttachStdout", 1, "AttachStderr", 1,
+                          "Healthcheck", "Test", "NONE", "StopSignal", "SIGKILL", "StopTimeout", 0, "Labels",
+                          "sbx.gateway", "1", "sbx.instance", labels->instance, "sbx.host", labels->host, "sbx.role",
+                          labels->role, "sbx.expires", expires, "sbx.spec", digest, "HostConfig", config));
 }
 
 /* --- what the Engine says it is (spec 1.7) --- */
@@ -322,6 +322,17 @@ Exit:
     return is_same;
 }
 
+/* The Engine completes it with the intervals of an image's own check; switched off, they time nothing. */
+static bool is_check_off(const json_t *asked, const json_t *got)
+{
+    return json_equal(json_object_get(asked, "Test"), json_object_get(got, "Test"));
+}
+
+static bool same_config_field(const char *key, const json_t *asked, const json_t *got)
+{
+    return strcmp(key, "Healthcheck") == 0 ? is_check_off(asked, got) : same_or_left_out(asked, got);
+}
+
 static bool same_config(const json_t *inspect, const container_spec_t *spec, char difference[CONTAINER_TEXT_MAX])
 {
     static const container_labels_t no_labels = {"", "", "", 0};
@@ -336,7 +347,7 @@ static bool same_config(const json_t *inspect, const container_spec_t *spec, cha
     bool is_same = false;
 
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); ++i) {
-        if (!same_or_left_out(json_object_get(asked, keys[i]), json_object_get(got, keys[i]))) {
+        if (!same_config_field(keys[i], json_object_get(asked, keys[i]), json_object_get(got, keys[i]))) {
             differs(difference, "Config.", keys[i]);
             goto Exit;
         }

@@ -70,12 +70,13 @@ static void real_answers_match_what_was_asked(void **state)
     }
 }
 
-/* The body of spec 1.2, written down a second time. */
+/* The body of spec 1.2, written down a second time; but for WorkingDir, where an image's own would take the place of an
+ * empty one. */
 static void the_body_is_the_specification_s(void **state)
 {
     static const char want[] =
         "{\"Image\":\"sha256:0\",\"Entrypoint\":[\"/opt/sbx/runner\"],\"Cmd\":[\"--mode=run\",\"--preboot=node\"],"
-        "\"User\":\"61000:61000\",\"WorkingDir\":\"\",\"Env\":[],\"Tty\":false,\"OpenStdin\":true,\"StdinOnce\":true,"
+        "\"User\":\"61000:61000\",\"WorkingDir\":\"/\",\"Env\":[],\"Tty\":false,\"OpenStdin\":true,\"StdinOnce\":true,"
         "\"AttachStdin\":true,\"AttachStdout\":true,\"AttachStderr\":true,\"Healthcheck\":{\"Test\":[\"NONE\"]},"
         "\"StopSignal\":\"SIGKILL\",\"StopTimeout\":0,\"HostConfig\":{\"Runtime\":\"runsc\",\"NetworkMode\":\"none\","
         "\"ReadonlyRootfs\":true,\"Privileged\":false,\"CapAdd\":[],\"CapDrop\":[\"ALL\"],\"SecurityOpt\":["
@@ -230,6 +231,9 @@ static void the_rest_of_a_container_is_compared_too(void **state)
     refused("runc-snippet", "Config", "Entrypoint", "[\"/bin/sh\"]", "Config.Entrypoint");
     refused("runc-snippet", "Config", "Cmd", "null", "Config.Cmd");
     refused("runc-snippet", "Config", "Healthcheck", "{\"Test\":[\"CMD\",\"true\"]}", "Config.Healthcheck");
+    refused("runc-snippet", "Config", "Healthcheck", "{\"Interval\":5000000000}", "Config.Healthcheck");
+    refused("runc-snippet", "Config", "WorkingDir", "\"/work\"", "Config.WorkingDir");
+    refused("runc-snippet", "Config", "WorkingDir", "\"\"", "Config.WorkingDir");
     refused("runc-snippet", "Config", "Tty", "true", "Config.Tty");
     refused("runc-snippet", "Config", "Labels", "{}", "Config.Labels.sbx.spec");
     refused("runc-snippet", "Config", "Labels", "{\"sbx.spec\":\"00\"}", "Config.Labels.sbx.spec");
@@ -257,6 +261,19 @@ static void what_an_engine_may_add_is_no_difference(void **state)
     }
 }
 
+/* The Engine puts the intervals of an image's own check beside the "NONE" it was sent. */
+static void an_images_health_check_that_is_off_is_no_difference(void **state)
+{
+    (void)state;
+    json_t *inspect = answer("runc-snippet"),
+           *check = json_object_get(json_object_get(inspect, "Config"), "Healthcheck");
+    container_spec_t spec = spec_of(inspect, false, false);
+    json_object_set_new(check, "Interval", json_integer(5000000000));
+    json_object_set_new(check, "Retries", json_integer(3));
+    assert_string_equal(difference_of(inspect, &spec), "");
+    json_decref(inspect);
+}
+
 /* Newer APIs leave out what is empty; what is not empty must be told. */
 static void what_is_empty_may_be_left_out(void **state)
 {
@@ -270,7 +287,6 @@ static void what_is_empty_may_be_left_out(void **state)
     container_spec_t spec = spec_of(inspect, false, true);
     for (size_t i = 0; i < sizeof(empty) / sizeof(empty[0]); ++i)
         assert_int_equal(json_object_del(host, empty[i]), 0);
-    json_object_del(json_object_get(inspect, "Config"), "WorkingDir");
     json_object_del(json_object_get(inspect, "Config"), "Tty");
     assert_string_equal(difference_of(inspect, &spec), "");
     json_decref(inspect);
@@ -414,6 +430,7 @@ int main(void)
         cmocka_unit_test(each_field_of_the_host_config_that_differs_is_named),
         cmocka_unit_test(the_rest_of_a_container_is_compared_too),
         cmocka_unit_test(what_an_engine_may_add_is_no_difference),
+        cmocka_unit_test(an_images_health_check_that_is_off_is_no_difference),
         cmocka_unit_test(what_is_empty_may_be_left_out),
         cmocka_unit_test(more_hidden_paths_are_no_difference),
         cmocka_unit_test(each_part_of_a_spec_changes_its_digest),
