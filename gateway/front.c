@@ -298,7 +298,8 @@ static bool has_heard_all(const lane_t *lane)
 static void await_first_word(lane_t *lane)
 {
     uint64_t until = clock_mono_ms() + FIRST_WORD_MS;
-    while (!has_heard_all(lane) && clock_mono_ms() < until)
+    while (!has_heard_all(lane) && !atomic_load_explicit(&lane->front->draining, memory_order_relaxed) &&
+           clock_mono_ms() < until)
         loop_run_once(lane->loop, FIRST_WORD_LOOK_MS);
 }
 
@@ -344,20 +345,23 @@ static void on_all_drained(loop_timer_t *timer)
         loop_timer_start(c->loop, &c->drain_look, DRAIN_LOOK_MS);
 }
 
-static void begin_drain(control_t *c, const char *why)
+static void drain_lanes(control_t *c)
 {
-    if (atomic_exchange(&c->front->draining, true))
-        return;
-    log_event(LOG_INFO, "draining", log_str("why", why), log_int("inflight", metric_get(METRIC_INFLIGHT)));
-    if (!c->lanes_started) {
-        loop_stop(c->loop);
-        return;
-    }
     for (unsigned i = 0; i < c->front->lane_count; i++)
         loop_post(c->front->lanes[i].loop, lane_drain, &c->front->lanes[i]);
     uint64_t limit = (uint64_t)option_int(OPT_PLIMSOLL_DRAIN);
     loop_timer_start(c->loop, &c->drain_limit, limit > DRAIN_LEAST_MS ? limit : DRAIN_LEAST_MS);
     loop_timer_start(c->loop, &c->drain_look, DRAIN_LOOK_MS);
+}
+
+static void begin_drain(control_t *c, const char *why)
+{
+    if (atomic_exchange(&c->front->draining, true))
+        return;
+    log_event(LOG_INFO, "draining", log_str("why", why), log_int("inflight", metric_get(METRIC_INFLIGHT)));
+    /* Asked before the lanes listen, it is begun once they do: until then they take no task for it. */
+    if (c->lanes_started)
+        drain_lanes(c);
 }
 
 static void on_callers(control_t *c, const uint8_t *body, size_t len)
@@ -558,6 +562,8 @@ int front_main(int control_fd, int listen_fd, int metrics_fd)
     serving.threads = front.lane_count;
     if (c.parent != NULL)
         ipc_send(c.parent, CONTROL_SERVING, 0, &serving.base);
+    if (atomic_load(&front.draining))
+        drain_lanes(&c);
     loop_run(c.loop);
     if (atomic_load(&front.lanes_left) != 0)
         _exit(1); /* runs were cut: threads still hold what they use */

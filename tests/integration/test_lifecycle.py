@@ -25,6 +25,19 @@ def test_an_idle_gateway_ends_at_once(gateway, number):
     assert gw.log_lines("shutting down")[0]["why"] == number.name
 
 
+def test_a_gateway_that_is_just_starting_ends_at_once(gateway, redis):
+    gw = gateway(start=False, PLIMSOLL_REDIS_URL=redis.url)
+    gw.spawn()
+    wait_for(lambda: [x for x in gw.log_lines("process started") if x["process"] == "front"], "the front to be started", g.START_S)
+    redis.signal(signal.SIGSTOP)  # so that its lanes are held up before they listen
+    gw.wait_log("front connected", connections=2)
+    began = time.monotonic()
+    gw.signal(signal.SIGTERM)
+    assert gw.wait_exit() == 0
+    assert time.monotonic() - began < 5
+    assert not gw.log_lines("drain cut short")
+
+
 @pytest.mark.faults
 def test_a_drain_lets_a_run_finish(gateway):
     gw = gateway(**STANDIN)
