@@ -12,11 +12,11 @@ import json
 import os
 import pathlib
 import re
+import secrets
 import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import time
 import urllib.parse
 
@@ -337,7 +337,9 @@ def _owner_is_alive(home):
 
 
 def _new_home():
-    home = pathlib.Path(tempfile.mkdtemp(prefix=PREFIX, dir="/tmp"))
+    # the name is a containerd namespace too, where a word neither starts nor ends with the underscores of mkdtemp
+    home = pathlib.Path("/tmp") / (PREFIX + secrets.token_hex(4))
+    home.mkdir(0o700)
     home.chmod(0o755)
     part = home / "owner.part"
     part.write_text(f"{os.getpid()} {g._stat(os.getpid())[3]}")
