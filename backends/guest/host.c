@@ -518,3 +518,13 @@ void guest_take(guest_t *guest, const void *bytes, size_t len)
     if (!is_over(guest) && is_too_much)
         break_off(guest, "more bytes than a run can have");
 }
+
+void guest_skip(guest_t *guest, size_t len)
+{
+    if (is_over(guest))
+        return;
+    if (len > TAKEN_MAX - guest->taken)
+        break_off(guest, "more bytes than a run can have");
+    else
+        guest->taken += len;
+}

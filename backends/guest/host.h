@@ -102,6 +102,8 @@ bool guest_make_hello(guest_t *guest, const guest_hello_t *hello, buffer_t *out)
 const char *guest_make_job(guest_t *guest, const guest_job_t *job, buffer_t *out);
 /* Bytes of the runner's stdout, as they come. */
 void guest_take(guest_t *guest, const void *bytes, size_t len);
+/* So many bytes came on another stream, which nobody looks at: they count towards what a run can have all the same. */
+void guest_skip(guest_t *guest, size_t len);
 guest_state_t guest_state(const guest_t *guest);
 /* Why it is broken; NULL otherwise. Static text. */
 const char *guest_problem(const guest_t *guest);

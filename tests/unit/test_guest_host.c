@@ -200,6 +200,34 @@ static void test_a_stream_has_a_limit_in_all(void **state)
     assert_broken();
 }
 
+/* A guest that can write to the runner's stderr (gVisor) sent without end what was counted nowhere. */
+static void test_another_stream_counts_towards_the_limit(void **state)
+{
+    uint8_t junk[1] = {0};
+    (void)state;
+    for (int over = -1; over <= 1; over++) {
+        guest_destroy(guest);
+        buffer_clear(&sent);
+        guest = guest_create();
+        accepted();
+        size_t taken = runner.seq * 30 + runner.payload_len;
+        guest_skip(guest, 16 * 1024 * 1024 - taken - 1 + (size_t)(over + 1));
+        if (over > 0) {
+            assert_broken();
+            continue;
+        }
+        assert_int_equal(guest_state(guest), GUEST_ACCEPTED);
+        if (over < 0) {
+            guest_take(guest, junk, 1); /* the last there can be */
+            assert_int_equal(guest_state(guest), GUEST_ACCEPTED);
+        }
+        guest_take(guest, junk, 1);
+        assert_broken();
+        guest_skip(guest, SIZE_MAX);
+        assert_broken();
+    }
+}
+
 static void test_a_frame_across_the_limit_is_not_taken(void **state)
 {
     static uint8_t junk[1024 * 1024];
@@ -276,6 +304,7 @@ int main(void)
         TEST(test_bytes_that_are_no_frames_are_counted),
         TEST(test_frames_sent_again_do_nothing),
         TEST(test_a_stream_has_a_limit_in_all),
+        TEST(test_another_stream_counts_towards_the_limit),
         TEST(test_a_frame_across_the_limit_is_not_taken),
         TEST(test_forged_frames_without_end),
         TEST(test_a_waiting_guest_is_small),
