@@ -147,12 +147,28 @@ static void set_artifacts(Plimsoll__V1__ProjectResult *out, guest_result_t *resu
     out->artifacts_truncated = result->is_artifacts_truncated;
 }
 
-static void late_text(const guest_result_t *result, char text[DETAIL_MAX])
+/* The runner's own verdict: it knows whether a step had begun. */
+static void timed_out_text(const guest_result_t *result, char text[DETAIL_MAX])
 {
-    if (result->step_count > 0)
+    if (result->step_count == 0)
+        snprintf(text, DETAIL_MAX, "the run's time was over before its first step");
+    else if (result->steps[result->step_count - 1].is_timed_out)
         snprintf(text, DETAIL_MAX, "step %zu used up the run's time", result->step_count);
     else
-        snprintf(text, DETAIL_MAX, "the run's time was over before its first step");
+        snprintf(text, DETAIL_MAX, "the run's time was over before step %zu", result->step_count + 1);
+}
+
+/* Nobody gave a verdict. A step that has shown nothing yet may have begun all the same: with output, or its end, it
+ * would be known. */
+static void late_text(const guest_result_t *result, char text[DETAIL_MAX])
+{
+    size_t count = result->step_count;
+    if (count > 0 && !result->steps[count - 1].has_ended)
+        snprintf(text, DETAIL_MAX, "step %zu used up the run's time", count);
+    else if (count > 0)
+        snprintf(text, DETAIL_MAX, "the run's time was over, and nothing was heard of it after step %zu", count);
+    else
+        snprintf(text, DETAIL_MAX, "the run's time was over, and nothing was heard of its first step");
 }
 
 static void set_whole(Plimsoll__V1__ProjectResult *out, const guest_result_t *result, char text[DETAIL_MAX])
@@ -167,7 +183,7 @@ static void set_whole(Plimsoll__V1__ProjectResult *out, const guest_result_t *re
         return;
     case GUEST_TIMED_OUT:
         out->outcome = OUTCOME(TIMED_OUT);
-        late_text(result, text);
+        timed_out_text(result, text);
         return;
     case GUEST_RUNNER_FAILED:
         break;

@@ -274,6 +274,47 @@ static void a_late_project_tells_its_step(void **state)
     end(&c);
 }
 
+/* A first step that had begun, and was too busy to show anything, was told as one that never began; a second one's time
+ * was laid to the first, which had ended well. */
+static void a_late_project_says_no_more_than_is_known(void **state)
+{
+    static const char *const texts[] = {"the run's time was over, and nothing was heard of its first step",
+                                        "the run's time was over, and nothing was heard of it after step 1"};
+    (void)state;
+    for (int ended = 0; ended < 2; ++ended) {
+        case_t c;
+        up();
+        fake_t *fake = begin(&c, true, 200);
+        fake_accepts(fake);
+        if (ended == 1)
+            step_ends(fake, 0, 0, 0, 0, 0);
+        spin_until(has_ended, &c);
+        const Plimsoll__V1__ProjectResult *p = c.run.response->project;
+        assert_int_equal(p->outcome, PLIMSOLL__V1__PROJECT_OUTCOME__PROJECT_OUTCOME_TIMED_OUT);
+        assert_string_equal(p->outcome_detail, texts[ended]);
+        assert_int_equal(p->n_steps, ended);
+        end(&c);
+        fake_reset();
+    }
+}
+
+static void a_runner_out_of_time_between_steps_blames_none(void **state)
+{
+    case_t c;
+    (void)state;
+    up();
+    fake_t *fake = begin(&c, true, 5000);
+    fake_accepts(fake);
+    step_ends(fake, 0, 0, 0, 0, 0);
+    final(fake, 2, 1, "");
+    spin_until(has_ended, &c);
+    const Plimsoll__V1__ProjectResult *p = c.run.response->project;
+    assert_int_equal(p->outcome, PLIMSOLL__V1__PROJECT_OUTCOME__PROJECT_OUTCOME_TIMED_OUT);
+    assert_string_equal(p->outcome_detail, "the run's time was over before step 2");
+    assert_int_equal(p->steps[0]->exit_code, 0);
+    end(&c);
+}
+
 static void time_that_is_over_runs_nothing(void **state)
 {
     case_t c;
@@ -566,6 +607,8 @@ int main(void)
         TEST(outcomes_of_the_runner_are_the_project_s),
         TEST(a_silent_sandbox_is_late),
         TEST(a_late_project_tells_its_step),
+        TEST(a_late_project_says_no_more_than_is_known),
+        TEST(a_runner_out_of_time_between_steps_blames_none),
         TEST(time_that_is_over_runs_nothing),
         TEST(an_end_without_a_verdict_is_never_zero),
         TEST(a_project_keeps_what_it_had),
