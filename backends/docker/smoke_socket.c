@@ -1,5 +1,6 @@
 #include "backends/docker/smoke_socket.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,6 +8,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "backends/docker/smoke_report.h"
@@ -75,6 +77,37 @@ static void on_listen(void *data, unsigned events)
         watch_set(host_socket->visitor, WATCH_READ);
 }
 
+/* Whether nobody has listened at it for a while. One that is young may be about to be listened at, by another wall. */
+static bool is_left_behind(const struct sockaddr_un *name)
+{
+    struct stat st;
+    if (lstat(name->sun_path, &st) != 0 || !S_ISSOCK(st.st_mode) || time(NULL) - st.st_mtime < SMOKE_SOCKET_YOUNG_S)
+        return false;
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return false;
+    bool is_refused = connect(fd, (const struct sockaddr *)name, sizeof(*name)) != 0 && errno == ECONNREFUSED;
+    close(fd);
+    return is_refused;
+}
+
+/* What a process that was killed could not remove (spec backend-docker 1.10). */
+static void remove_left_behind(const char *path)
+{
+    DIR *dir = opendir(path);
+    struct dirent *entry;
+    while (dir != NULL && (entry = readdir(dir)) != NULL) {
+        struct sockaddr_un name = {.sun_family = AF_UNIX};
+        if (strncmp(entry->d_name, "smoke-", 6) != 0)
+            continue;
+        int n = snprintf(name.sun_path, sizeof(name.sun_path), "%s/%s", path, entry->d_name);
+        if (n > 0 && (size_t)n < sizeof(name.sun_path) && is_left_behind(&name))
+            unlink(name.sun_path);
+    }
+    if (dir != NULL)
+        closedir(dir);
+}
+
 static bool listen_at(smoke_socket_t *host_socket, const char *dir)
 {
     int n = snprintf(host_socket->name.sun_path, sizeof(host_socket->name.sun_path), "%s/smoke-%08x.sock", dir,
@@ -96,6 +129,7 @@ smoke_socket_t *smoke_socket_open(loop_t *loop, const char *dir)
     host_socket->magic = SMOKE_SOCKET_MAGIC;
     host_socket->loop = loop;
     host_socket->listen_fd = host_socket->visitor_fd = -1;
+    remove_left_behind(dir);
     if (!listen_at(host_socket, dir) ||
         (host_socket->listen = watch_create(loop, host_socket->listen_fd, on_listen, host_socket)) == NULL) {
         smoke_socket_close(host_socket);

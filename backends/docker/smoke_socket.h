@@ -8,7 +8,10 @@
 
 typedef struct smoke_socket smoke_socket_t;
 
-/* Listens at a new name in `dir` and answers "ping" with "pong". NULL when it cannot. */
+enum { SMOKE_SOCKET_YOUNG_S = 3 };
+
+/* Listens at a new name in `dir` and answers "ping" with "pong". NULL when it cannot. Removes those that a killed
+ * process left there, when they are older than SMOKE_SOCKET_YOUNG_S. */
 smoke_socket_t *smoke_socket_open(loop_t *loop, const char *dir);
 /* The HostConfig.Binds entry. */
 const char *smoke_socket_bind(const smoke_socket_t *host_socket);
