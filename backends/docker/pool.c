@@ -448,7 +448,7 @@ member_t *pool_claim(pool_t *pool, const char *caller, uint64_t until_us, bool *
             continue;
         waiter_remove(pool, &waiter);
         snprintf(failure, ENGINE_TEXT_MAX, "%s",
-                 woken == CO_CANCELED ? "canceled" : "no sandbox became ready within the run's time");
+                 woken == CO_CANCELED ? "canceled" : "no sandbox became ready early enough in the run's time");
         return NULL;
     }
     return waiter.member;

@@ -28,6 +28,11 @@ static uint32_t milliseconds_left(const backend_run_t *run)
 
 /* --- create: a sandbox that is what it should be --- */
 
+static uint64_t wait_until_us(const backend_run_t *run)
+{
+    return run->started_us + (run->deadline_us - run->started_us) / 3 * DOCKER_WAIT_THIRDS;
+}
+
 /* NULL when the run was refused. */
 static member_t *take(docker_t *docker, docker_kind_t kind, backend_run_t *run)
 {
@@ -35,7 +40,7 @@ static member_t *take(docker_t *docker, docker_kind_t kind, backend_run_t *run)
     bool is_hit;
 
     for (int i = 0; i < DOCKER_CLAIMS_MAX; ++i) {
-        member_t *member = pool_claim(docker->pools[kind], run->caller, run->deadline_us, &is_hit, text);
+        member_t *member = pool_claim(docker->pools[kind], run->caller, wait_until_us(run), &is_hit, text);
         if (member == NULL) {
             refuse_capacity(run, "no sandbox could be started", text);
             return NULL;

@@ -19,6 +19,9 @@ enum {
     /* The runner keeps the deadline, and its verdict is worth waiting for this long. With what a kill in flight adds, a
      * run of 2,000 ms answers before 2,400 (U05). */
     DOCKER_MARGIN_MS = 250,
+    /* Parts of three of its time that a run waits for a sandbox: one that comes later than that would find too little
+     * left, and a refusal that ran nothing is worth more than half a run. */
+    DOCKER_WAIT_THIRDS = 2,
     DOCKER_CLAIMS_MAX = 3, /* sandboxes tried for one run, when the read-back finds the first ones changed */
     DOCKER_CHECK_MS =
         2000, /* for the read-back, which takes a millisecond or two: an Engine that hangs is told early */

@@ -597,6 +597,23 @@ static void canceled_before_it_had_its_job_is_refused(void **state)
     end(&c);
 }
 
+/* Code of one second with a budget of twenty came back as timed out: it had waited nineteen for a sandbox. */
+static void a_run_that_waited_too_long_for_a_sandbox_is_refused(void **state)
+{
+    case_t c;
+    (void)state;
+    fake_engine.ready_ms = 800;
+    up();
+    case_init(&c, false, 900);
+    c.co = task_start(&c.task, run_main, &c);
+    spin_until(has_ended, &c);
+    uint64_t waited_us = clock_mono_us() - c.run.started_us;
+    assert_int_equal(c.run.outcome, RUN_REFUSED);
+    assert_int_equal(c.run.refusal, PLIMSOLL__BACKEND__REFUSAL__REFUSAL_CAPACITY);
+    assert_true(waited_us >= 600 * 1000 && waited_us < 800 * 1000);
+    end(&c);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_set_up, fixture_tear_down)
@@ -624,6 +641,7 @@ int main(void)
         TEST(a_grant_is_refused),
         TEST(a_canceled_run_is_stopped),
         TEST(canceled_before_it_had_its_job_is_refused),
+        TEST(a_run_that_waited_too_long_for_a_sandbox_is_refused),
     };
     random_init();
     return cmocka_run_group_tests(tests, NULL, NULL);
