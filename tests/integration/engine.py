@@ -33,7 +33,7 @@ RUNTIMES = {"runc": {"path": "/usr/sbin/runc"},
 PROGRAMS = ("dockerd", "containerd", "containerd-shim-runc-v2", "runc", "runsc", "mmdebstrap")
 UP_S, DOWN_S = 60, 30
 IMAGES_S = 900        # the first build of the guest images fetches packages
-IMAGES = ("snippet", "project", "python")     # those of the guest images that tests run
+IMAGES = ("snippet", "project", "python", "wasm-cc")
 CI = os.environ.get("CI") == "true"
 
 

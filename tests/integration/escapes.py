@@ -16,6 +16,7 @@ import sys
 import time
 
 ATTEMPTS = []
+AT = "/work" + "/"     # where a guest may write
 ATTEMPT_S = 10
 # Things of a kernel that a sandbox with a kernel of its own may have of that one: they reach nothing of the machine's.
 OWN_KERNELS = {"write /proc/self/oom_score_adj", "write /proc/1/oom_score_adj", "a better priority", "io_uring", "shared memory (System V)",
@@ -177,8 +178,8 @@ def by_roots():
 
 @attempt("mounts", "the host's file through dots and links")
 def by_dots():
-    os.symlink("/../../../../../../" + SEEDS["file"], "/work/link-out")
-    return reads_secret("/work/link-out", "/work/" + "../" * 30 + SEEDS["file"], "/proc/self/fd/../../../" + SEEDS["file"])
+    os.symlink("/../../../../../../" + SEEDS["file"], AT + "link-out")
+    return reads_secret(AT + "link-out", AT + "../" * 30 + SEEDS["file"], "/proc/self/fd/../../../" + SEEDS["file"])
 
 
 @attempt("mounts", "the host's file through inherited descriptors")
@@ -201,7 +202,7 @@ def descriptors():
 
 def made_device(kind, numbers):
     for number in numbers:
-        path = f"/work/device-{number[0]}-{number[1]}"
+        path = AT + f"device-{number[0]}-{number[1]}"
         os.mknod(path, 0o660 | kind, os.makedev(*number))
         # a node alone is a name; what is behind it is what counts
         data = read(path, 16)
@@ -252,9 +253,9 @@ def nodes():
 
 # -- /proc and /sys --
 
-for path, data in [("/proc/sys/kernel/core_pattern", b"|/work/x\n"), ("/proc/sysrq-trigger", b"h\n"), ("/proc/sys/kernel/modprobe", b"/work/x\n"),
+for path, data in [("/proc/sys/kernel/core_pattern", b"|" + AT.encode() + b"x\n"), ("/proc/sysrq-trigger", b"h\n"), ("/proc/sys/kernel/modprobe", AT.encode() + b"x\n"),
                    ("/proc/sys/kernel/hostname", b"x\n"), ("/proc/sys/vm/drop_caches", b"1\n"), ("/proc/sys/kernel/panic", b"1\n"),
-                   ("/proc/sys/fs/binfmt_misc/register", b":x:M::x::/work/x:\n"), ("/proc/self/uid_map", b"0 0 1\n"),
+                   ("/proc/sys/fs/binfmt_misc/register", b":x:M::x::" + AT.encode() + b"x:\n"), ("/proc/self/uid_map", b"0 0 1\n"),
                    ("/proc/self/gid_map", b"0 0 1\n"), ("/proc/self/setgroups", b"allow\n"), ("/proc/irq/*/smp_affinity", b"1\n"),
                    ("/proc/1/oom_score_adj", b"1000\n"), ("/proc/1/clear_refs", b"1\n"), ("/proc/1/mem", b"x"), ("/proc/1/attr/current", b"x"),
                    ("/proc/self/oom_score_adj", b"-1000\n"), ("/proc/mtrr", b"x\n"), ("/proc/acpi/wakeup", b"x\n")]:
@@ -557,14 +558,14 @@ def after_namespace(kind):
             write(path, data)
         except OSError:
             pass
-    os.makedirs("/work/ns", exist_ok=True)
+    os.makedirs(AT + "ns", exist_ok=True)
     for source, kind_of in ((b"proc", b"proc"), (b"sysfs", b"sysfs"), (b"cgroup2", b"cgroup2"), (b"/dev/vda", b"ext4")):
         try:
-            call("mount", source, b"/work/ns", kind_of, 0, None)
+            call("mount", source, AT.encode() + b"ns", kind_of, 0, None)
         except OSError:
             continue
         try:
-            got = reads_secret("/work/ns/1/root" + SEEDS["file"], "/work/ns" + SEEDS["file"])
+            got = reads_secret(AT + "ns/1/root" + SEEDS["file"], AT + "ns" + SEEDS["file"])
         except OSError:
             got = None
         if got:
@@ -660,14 +661,14 @@ calls("kernel", "load a module (finit_module)", "finit_module", 0, b"", 0)
 calls("kernel", "unload a module", "delete_module", b"loop", 0)
 calls("kernel", "another kernel (kexec_load)", "kexec_load", 0, 0, None, 0)
 calls("kernel", "reboot", "reboot", 0xfee1dead - (1 << 32), 672274793, 0x89abcdef - (1 << 32), None)
-calls("kernel", "swap", "swapon", b"/work/x", 0)
+calls("kernel", "swap", "swapon", AT.encode() + b"x", 0)
 calls("kernel", "the clock (settimeofday)", "settimeofday", ctypes.c_char_p(struct.pack("qq", 1, 0)), None)
 calls("kernel", "the clock (clock_settime)", "clock_settime", 0, ctypes.c_char_p(struct.pack("qq", 1, 0)))
 calls("kernel", "the host's name", "sethostname", b"x", 1)
 calls("kernel", "ports of the processor (iopl)", "iopl", 3)
 calls("kernel", "ports of the processor (ioperm)", "ioperm", 0, 1, 1)
 calls("kernel", "segments (modify_ldt)", "modify_ldt", 1, ctypes.c_char_p(struct.pack("IIII", 0, 0, 0xfffff, 0x51)), 16)
-calls("kernel", "process accounting", "acct", b"/work/x")
+calls("kernel", "process accounting", "acct", AT.encode() + b"x")
 calls("kernel", "quotas", "quotactl", 0x800002 << 8, b"/dev/vda", 0, None)
 calls("kernel", "names of profiled files", "lookup_dcookie", 1, SPARE, 4096)
 calls("kernel", "watch the file system (fanotify)", "fanotify_init", 0, 0)
