@@ -17,6 +17,7 @@ WANTED = os.environ.get("PLIMSOLL_TEST_WALLS")
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "faults: needs a build with fault points")
+    config.addinivalue_line("markers", "one_wall: of something that is the same code for both local walls")
     if not hasattr(config, "workerinput"):
         # the workers' parent, or the only process: what the workers share ends with it
         config.engine_home = e.session_begin()
@@ -30,6 +31,8 @@ def pytest_generate_tests(metafunc):
     for fixture, several in (("wall", walls.WALLS), ("local_wall", walls.LOCAL_WALLS)):
         if fixture in metafunc.fixturenames:
             chosen = [w for w in several if WANTED is None or w.name in WANTED.split(",")]
+            if metafunc.definition.get_closest_marker("one_wall"):
+                chosen = chosen[:1]
             metafunc.parametrize(fixture, chosen, ids=repr, scope="module", indirect=True)
 
 

@@ -47,7 +47,7 @@ def missing():
     if os.geteuid() != 0:
         return "a Docker Engine of the tests' own needs root"
     absent = [p for p in PROGRAMS if shutil.which(p, path=os.environ["PATH"] + ":/usr/sbin:/sbin") is None]
-    return f"not installed: {', '.join(absent)} (packages/test.txt)" if absent else None
+    return f"not installed: {', '.join(absent)} (packages/docker.txt)" if absent else None
 
 
 def require():
@@ -152,7 +152,8 @@ def _group_folders(group):
     return [d for d in [root / group, *(h / group for h in root.iterdir() if h.is_dir())] if d.is_dir()]
 
 
-def _members(group):
+def members(group):
+    """The processes of a control group and those below it."""
     pids = set()
     for folder in _group_folders(group):
         for listed in folder.rglob("cgroup.procs"):
@@ -248,7 +249,7 @@ class Engine(Api):
                     if any(str(self.home).encode() in word for word in words) or self._is_shim(words):
                         ours.add(int(entry))
         ours.discard(os.getpid())
-        return {pid for pid in ours | _members(self.group) if g.is_alive(pid)}
+        return {pid for pid in ours | members(self.group) if g.is_alive(pid)}
 
     def _is_shim(self, words):
         return b"containerd-shim" in words[0] and self.group.encode() in words

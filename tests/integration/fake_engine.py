@@ -14,6 +14,7 @@ import shutil
 import socket
 import tempfile
 import threading
+import time
 
 HEAD_MAX = 65536
 ANSWER_S = 120
@@ -86,10 +87,37 @@ def tell(notice):
 
 
 class cut:
-    """A hijacked stream: ended when `after` bytes of the container's came (demultiplexer headers count), or held back from then on."""
+    """A hijacked stream: ended when `after` bytes of the container's came (without the engine's headers) or once `until` is set, or held back from
+    then on; `inject` comes before everything. Afterwards `seen` counts the container's bytes, `first` those before the client had sent a second
+    time (HELLO is the first)."""
 
-    def __init__(self, after, how="close"):
-        self.after, self.how = after, how
+    def __init__(self, after, how="close", until=None, inject=b""):
+        self.after, self.how, self.until, self.inject = after, how, until, inject
+        self.seen = self.first = self.sends = 0
+        self.header, self.left = b"", 0
+
+    def take(self, data):
+        """What of the next bytes is still passed on; all, or up to the cut."""
+        at = 0
+        while at < len(data):
+            if self.left == 0:
+                n = min(8 - len(self.header), len(data) - at)
+                self.header += data[at:at + n]
+                at += n
+                if len(self.header) == 8:
+                    self.left, self.header = int.from_bytes(self.header[4:], "big"), b""
+                continue
+            n = min(self.left, len(data) - at, max(0, self.after - self.seen))
+            if n == 0:
+                return data[:at]
+            self.seen, self.left, at = self.seen + n, self.left - n, at + n
+        if self.sends <= 1:
+            self.first = self.seen
+        return data
+
+    @property
+    def is_cut(self):
+        return self.seen >= self.after
 
 
 class Rule:
@@ -172,6 +200,7 @@ class FakeEngine:
         self.over = threading.Event()
         self.connections = set()
         self.listener = None
+        self.said, self.heard = threading.Condition(), b""      # the latest of what containers said
 
     def __enter__(self):
         self.listen()
@@ -307,49 +336,67 @@ class FakeEngine:
                 self.created.append(json.loads(content)["Id"])
         client.sendall(back + content)
         if asked:
-            self._stream(client, upstream, bytes(rest), len(content), action if isinstance(action, cut) else None)
+            self._stream(client, upstream, bytes(rest), content, action if isinstance(action, cut) else None)
             return False
         return True
 
-    def _stream(self, client, upstream, early, passed, cutting):
-        """Both ways until both have ended."""
+    def forget(self):
+        with self.said:
+            self.heard = b""
+
+    def wait_for_stream(self, data, seconds=30):
+        """Until a container has said this."""
+        end = time.monotonic() + seconds
+        with self.said:
+            while data not in self.heard:
+                assert self.said.wait(end - time.monotonic()), f"no container said {data!r}"
+            self.heard = b""
+
+    def _hear(self, data):
+        with self.said:
+            self.heard = (self.heard + data)[-65536:]
+            self.said.notify_all()
+
+    def _stream(self, client, upstream, early, first, cutting):
+        """Both ways until either has ended."""
+        cutting = cutting or cut(1 << 60)
         upstream.settimeout(None)
         if early:
             upstream.sendall(early)
-        is_held = False
-        open_ends = {client: upstream, upstream: client}
-        while open_ends:
-            for source in select.select(list(open_ends), [], [])[0]:
-                if source not in open_ends:
-                    continue
-                if source is upstream and is_held:
-                    # what it has to say is read and kept from the client
-                    if not source.recv(65536):
-                        del open_ends[source]
-                    continue
-                data = source.recv(65536)
-                sink = open_ends[source]
-                if source is upstream and cutting is not None and passed + len(data) >= cutting.after:
-                    data = data[:max(0, cutting.after - passed)]
-                    sink.sendall(data)
-                    if cutting.how == "close":
-                        return
-                    is_held = True
-                    continue
+        client.sendall(cutting.inject)
+        cutting.take(first)
+        is_held = is_half_closed = False
+        while True:
+            sources = [upstream] if is_half_closed else [client, upstream]
+            ready = select.select(sources, [], [], 0.02)[0]
+            is_due = cutting.is_cut or (cutting.until is not None and cutting.until.is_set())
+            if is_due and cutting.how == "close":
+                return
+            is_held = is_held or is_due
+            if upstream in ready:
+                data = upstream.recv(65536)
+                if not data and is_held:
+                    # the client is to hear nothing, not even the end
+                    while client.recv(65536):
+                        pass
                 if not data:
-                    del open_ends[source]
-                    if source is client:
-                        # a half-close is passed on; a client that is gone for good is noticed by the engine's next write
-                        with contextlib.suppress(OSError):
-                            sink.shutdown(socket.SHUT_WR)
-                        if self._is_gone(client):
-                            return
-                    else:
-                        return
+                    return
+                self._hear(data)
+                if not is_held:
+                    client.sendall(cutting.take(data))
                     continue
-                if source is upstream:
-                    passed += len(data)
-                sink.sendall(data)
+            if client in ready:
+                data = client.recv(65536)
+                if data:
+                    cutting.sends += 1
+                    upstream.sendall(data)
+                else:
+                    # a half-close is passed on; a client that is gone for good ends it
+                    with contextlib.suppress(OSError):
+                        upstream.shutdown(socket.SHUT_WR)
+                    if self._is_gone(client):
+                        return
+                    is_half_closed = True
 
     @staticmethod
     def _is_gone(sock):

@@ -8,6 +8,7 @@ import ssl
 import subprocess
 import sys
 import threading
+import time
 
 import plimsoll_client
 import pytest
@@ -302,3 +303,40 @@ def test_versions_that_speak_protocol_3(gw, old_client):
         "unsupported": ["UnsupportedError", "unimplemented", "unsupported"],
         "permission": ["PlimsollError", "permission_denied", "permission"],
         "session": ["UnsupportedError", "unimplemented", "unsupported"]}
+
+
+# -- the walls of a local engine --
+
+
+def test_a_snippet_and_a_project_with_artifacts(all_walls, local_wall):
+    """On both walls; the client checks every record it is given, and raises when one does not hold."""
+    client = Client(f"http://127.0.0.1:{all_walls.port}/backends/{local_wall.name}", all_walls.token)
+    info = client.describe()
+    assert (info.provider, info.isolation, info.supports_project) == (local_wall.name, local_wall.tier, True)
+    assert info.project_environment.languages == ("javascript", "python") and info.project_environment.max_timeout_ms == 120000
+    result = client.run_javascript("console.log(process.version, 6 * 7)", timeout=20, minimum_isolation=local_wall.tier)
+    assert result.stdout.endswith(b" 42\n") and (result.provider, result.isolation) == (local_wall.name, local_wall.tier)
+    assert result.record.version == 4 and result.record.environment == info.javascript_environment.identity
+    result = client.run_project({"main.py": "print(sum(map(int, open('in.txt'))))\n", "in.txt": "20\n22\n"},
+                                ["python3 main.py > out.txt", "cat out.txt; head -c 3 /dev/zero > zeros; exit 3", "echo never"],
+                                ["out.txt", "zeros", "missing"], timeout=60, minimum_isolation=local_wall.tier)
+    assert result.outcome == "completed" and [s.exit_code for s in result.steps] == [0, 3] and result.steps[1].stdout == b"42\n"
+    assert {a.path: a.content for a in result.artifacts} == {"out.txt": b"42\n", "zeros": b"\0\0\0"}
+    assert result.record.environment == info.project_environment.identity and result.record.result_sha256
+    with pytest.raises(errors.InsufficientIsolationError):
+        client.run_project({}, ["true"], minimum_isolation="vm")
+
+
+def test_many_records_of_the_walls_hold(all_walls, local_wall):
+    client = Client(f"http://127.0.0.1:{all_walls.port}/backends/{local_wall.name}", all_walls.token)
+    codes = ["throw new Error('☕')", "process.stdout.write(Buffer.from([255, 254, 0, 128]))", "process.exit(77)", "console.log('y'.repeat(100000))",
+             "for(;;);", "process.kill(process.pid, 'SIGKILL')"]
+    for code in codes:
+        # a marked refusal for want of a started sandbox is sent again, as the client's own documentation says
+        for attempt in range(20):
+            try:
+                result = client.run_javascript(code, timeout=3)
+                break
+            except errors.AtCapacityError:
+                time.sleep(0.5)
+        assert result.record is not None and result.timed_out == (code == "for(;;);")
