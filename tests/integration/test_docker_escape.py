@@ -127,7 +127,7 @@ def test_two_sandboxes_at_once_see_nothing_of_each_other(on):
     word = secrets.token_hex(12)
     leave = (f"for d in /work /tmp /dev/shm; do echo {word} > $d/{word}; done; python3 -c \"import socket, time;"
              f" s = socket.socket(socket.AF_UNIX); s.bind('\\x00{word}'); s.listen(); print('up', flush=True); time.sleep(20)\"")
-    look = (f"find / -xdev -name '*{word}*' 2>/dev/null; echo /tmp/* /dev/shm/* /work/* | grep {word}; ls -d /proc/[0-9]* | wc -l;"
+    look = (f"find / -xdev -name '*{word}*' 2>/dev/null; echo /tmp/* /dev/shm/* $PWD/* | grep {word}; ls -d /proc/[0-9]* | wc -l;"
             f"python3 -c \"import socket; print(socket.socket(socket.AF_UNIX).connect_ex('\\x00{word}'))\"; grep -l {word} /proc/*/cmdline")
     first = on.gw.connect().send(g.request(walls.pinned(on.wall), json.dumps({"protocol": 4, "project": {"steps": [leave]}, "timeoutMs": 60000}).encode(),
                                            on.gw.headers()))
@@ -145,8 +145,8 @@ def test_two_sandboxes_at_once_see_nothing_of_each_other(on):
 def test_nothing_stays_for_the_next_run(on):
     word = secrets.token_hex(12)
     on.project([f"for d in /work /tmp /dev/shm; do echo x > $d/{word}; done; (setsid sleep 100 &)"])
-    assert on.project([f"find / -xdev -name '*{word}*' 2>/dev/null; echo /work/* /tmp/* /dev/shm/*; cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c 'sleep 10[0]'; true"]
-                      ).steps[0].out.decode().split() == ["/work/*", "/tmp/*", "/dev/shm/*", "0"]
+    assert on.project([f"find / -xdev -name '*{word}*' 2>/dev/null; echo $PWD/* /tmp/* /dev/shm/*; cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c 'sleep 10[0]'; true"]
+                      ).steps[0].out.decode().split() == ["/work" "/*", "/tmp/*", "/dev/shm/*", "0"]
 
 
 # -- what it says of itself --
@@ -210,7 +210,7 @@ def test_hostile_names_are_only_names(on):
     make = r"""python3 -c "
 import os
 for n in (b'a;reboot', b'\$(id)', b'-rf', b'x\x1b[2J', b'new\nline', b'\xff\xfe', b'..x', b'a\\\\b', b'%n%s', b'\xe2\x80\xae'):
-    open(b'/work/' + n, 'w').write('x')
+    open(b'/work' + b'/' + n, 'w').write('x')
 " """
     done = on.project([make], artifacts=["a;reboot", "$(id)", "-rf", "..x", "%n%s", "\u202e", "missing\u200b"])
     assert done.codes == [0], done

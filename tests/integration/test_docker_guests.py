@@ -76,13 +76,13 @@ def test_every_mount_is_filled(on):
             "    n = 0\n    try:\n        with open(d + '/fill', 'wb', 0) as f:\n            while True:\n                n += f.write(b'x' * 65536)\n"
             "    except OSError as e:\n        print(d, n // 65536 * 65536 <= most << 20 and n > (most << 20) - (1 << 20), e.errno, flush=True)\n"
             "    os.remove(d + '/fill')\n")
-    done = on.project(["python3 /work/fill.py"], {"fill.py": fill}, timeoutMs=30000)
+    done = on.project(["python3 fill.py"], {"fill.py": fill}, timeoutMs=30000)
     assert done.steps[0].out.decode().splitlines() == ["/tmp True 28", "/dev/shm True 28", "/work True 28"], done
 
 
 def test_many_small_files(on):
     """Inodes cost memory: the memory limit holds them. Whatever ends it, it is this run alone."""
-    done = in_time(3, lambda: on.project(["python3 -c \"\nimport os\nfor i in range(10**7): os.mkdir('/work/%d' % i)\""], timeoutMs=3000))
+    done = in_time(3, lambda: on.project(["python3 -c \"\nimport os\nfor i in range(10**7): os.mkdir('%d' % i)\""], timeoutMs=3000))
     assert done.outcome in ("completed", "timed_out", "protocol_error") and done.codes[-1:] != [0], done
 
 
@@ -91,7 +91,7 @@ def test_memory_runs_out(on, where):
     """256 MiB: under runc the process is killed and the runner says so; under gVisor the whole sandbox goes."""
     eat = "python3 -c 'x = bytearray(400 << 20); import time; time.sleep(30)'"
     lines = {"main": f"echo before; exec {eat}", "child": f"echo before; {eat} & wait $!; exit 9",
-             "tmpfs": "echo before; head -c 120M /dev/zero > /work/a; " + eat.replace("400 << 20", "200 << 20")}
+             "tmpfs": "echo before; head -c 120M /dev/zero > a; " + eat.replace("400 << 20", "200 << 20")}
     done = in_time(20, lambda: on.project([lines[where], "echo never"], timeoutMs=20000))
     assert done.steps and done.steps[0].out == b"before\n", done
     if on.wall.runtime == "runsc":

@@ -165,7 +165,7 @@ def test_all_steps_together_at_their_limit(on, beyond):
 
 def test_only_files_of_the_work_directory_are_artifacts(on):
     make = ["echo inside > file; ln -s file link; ln -s /etc/passwd outside; ln -s /etc etc; mkdir dir; echo d > dir/f; ln -s dir dirlink;"
-            "mkfifo fifo; ln file hard; ln -s /proc/1/environ environ; ln -s /work/dir abs; mkdir closed; echo c > closed/f; chmod 0 closed;"
+            "mkfifo fifo; ln file hard; ln -s /proc/1/environ environ; ln -s $PWD/dir abs; mkdir closed; echo c > closed/f; chmod 0 closed;"
             "ln -s loop loop; printf x > /tmp/t; ln -s ../tmp/t t; : > empty; echo s > secret; chmod 0 secret"]
     wanted = ["file", "link", "outside", "etc/passwd", "dir", "fifo", "hard", "missing", "environ", "loop", "t", "empty", "closed/f", "file/x",
               "secret", "dir/f"]
@@ -234,6 +234,6 @@ def test_a_program_of_many_parts(on):
     """Threads, child processes and sockets between them."""
     code = ("const {Worker} = require('worker_threads'), {execFileSync} = require('child_process'), net = require('net');"
             "const w = new Worker('require(\"worker_threads\").parentPort.postMessage(1)', {eval: true});"
-            "w.on('message', m => { const s = net.createServer(c => { c.end('hello'); s.close() }).listen('/work/sock', () =>"
-            " net.connect('/work/sock').on('data', d => console.log(m, String(d), String(execFileSync('echo', ['child'])).trim()))) })")
+            "w.on('message', m => { const s = net.createServer(c => { c.end('hello'); s.close() }).listen(process.cwd() + '/sock', () =>"
+            " net.connect(process.cwd() + '/sock').on('data', d => console.log(m, String(d), String(execFileSync('echo', ['child'])).trim()))) })")
     assert on.project(["node x.js"], {"x.js": code}).steps[0].out == b"1 hello child\n"
