@@ -229,6 +229,19 @@ static void the_newest_is_refused_when_there_is_no_room(void **state)
     assert_int_equal(get_run(first.caller, ids.run_id)->found, STORE_NOT_FOUND);
 }
 
+/* A kept output of this size may take longer than an admission waits for it, on a busy machine under the sanitizers. */
+static store_admitted_t admit_at_last(ids_t ids)
+{
+    for (int tries = 1;; ++tries) {
+        store_admitted_t said = admit(&ids);
+        if ((said.outcome != ADMIT_STORE_UNKNOWN && said.outcome != ADMIT_NO_STORE) || tries == 10)
+            return said;
+        ids = ids_next_run(ids);
+        turn_until(store_idle);
+        turn_until(store_up);
+    }
+}
+
 static void outputs_are_given_up_before_records(void **state)
 {
     (void)state;
@@ -252,7 +265,7 @@ static void outputs_are_given_up_before_records(void **state)
     turn_until(store_idle);
     turn_until(store_up);
     for (int i = 0; i != RUNS; ++i) {
-        store_admitted_t said = admit(&ids[i]);
+        store_admitted_t said = admit_at_last(ids[i]);
         assert_int_equal(said.outcome, i < FIT ? ADMIT_ANSWERED : ADMIT_ANSWER_GONE);
         assert_string_equal(said.record_sha256, ids[i].digest);
         assert_int_equal(get_run(ids[i].caller, ids[i].run_id)->found, STORE_FOUND);
