@@ -44,6 +44,7 @@ typedef struct {
     uint32_t memory_mb, pids, disk_mb; /* per run; 0 = the wall's own default */
     double cpus;
     char policy[BACKEND_IDENTITY_MAX];
+    const char *evidence; /* a literal: what the tier rests on beside the startup tests; NULL for nothing */
 } backend_facts_t;
 
 typedef enum { RUN_OPEN, RUN_DONE, RUN_REFUSED, RUN_FAILED } backend_outcome_t;

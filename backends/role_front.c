@@ -61,6 +61,7 @@ static void announcement_fill(announcement_t *a, const role_t *role)
     a->message.pids = role->facts.pids;
     a->message.disk_mb = role->facts.disk_mb;
     a->message.policy = (char *)role->facts.policy;
+    a->message.evidence = (char *)(role->facts.evidence != NULL ? role->facts.evidence : "tested");
     a->message.billed = role->ops->billed;
     a->message.capacity = role->host.capacity;
 }

@@ -68,6 +68,7 @@ static void add_backend(table_t *table, const json_t *backend)
     const char *cells[] = {cell_text(backend, "name"),
                            cell_text(backend, "state"),
                            cell_text(backend, "isolation"),
+                           cell_text(backend, "evidence"),
                            age,
                            cell_bool(backend, "billed"),
                            (const char *)names.base,
@@ -80,8 +81,8 @@ static void add_backend(table_t *table, const json_t *backend)
 
 static void show(const json_t *page)
 {
-    static const char *const HEADINGS[] = {"BACKEND", "STATE",   "ISOLATION",  "EVIDENCE AGE",   "BILLED",
-                                           "KINDS",   "MAX RUN", "MEMORY MIB", "CONCURRENT RUNS"};
+    static const char *const HEADINGS[] = {"BACKEND", "STATE", "ISOLATION", "EVIDENCE",   "EVIDENCE AGE",
+                                           "BILLED",  "KINDS", "MAX RUN",   "MEMORY MIB", "CONCURRENT RUNS"};
     table_t *table = table_create(HEADINGS, sizeof(HEADINGS) / sizeof(HEADINGS[0]));
     size_t i;
     json_t *backend;

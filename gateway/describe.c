@@ -148,6 +148,7 @@ static void add_kind(json_t *kinds, const char *name, const Plimsoll__Backend__K
 static json_t *backend_json(lane_t *lane, size_t i)
 {
     const Plimsoll__Backend__Announce *a = link_announce(lane->links[i]);
+    tier_t tier = placement_tier(lane, i);
     uint64_t age = link_evidence_age(lane->links[i]);
     json_t *kinds = json_object();
     json_t *limits = json_object();
@@ -161,8 +162,9 @@ static json_t *backend_json(lane_t *lane, size_t i)
         json_object_set_new(limits, "disk_mb", json_integer(a->disk_mb));
         json_object_set_new(limits, "concurrent", json_integer(a->capacity));
     }
-    return json_pack("{s:s,s:s,s:s,s:o,s:b,s:o,s:o}", "name", lane->front->backend_names[i], "state", state_name(a),
-                     "isolation", tier_name(placement_tier(lane, i)), "evidence_age_ms",
+    return json_pack("{s:s,s:s,s:s,s:o,s:o,s:b,s:o,s:o}", "name", lane->front->backend_names[i], "state", state_name(a),
+                     "isolation", tier_name(tier), "evidence",
+                     a == NULL || tier == TIER_UNKNOWN ? json_null() : json_string(a->evidence), "evidence_age_ms",
                      age == UINT64_MAX ? json_null() : json_integer((json_int_t)age), "billed", a != NULL && a->billed,
                      "kinds", kinds, "limits", limits);
 }

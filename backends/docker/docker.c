@@ -198,6 +198,8 @@ static void tell(docker_t *docker, backend_facts_t *facts)
     wall_describe(docker, facts);
     tell_policy(docker, facts->policy);
     facts->tier = docker->smoke.tier;
+    if (docker->smoke.evidence != EVIDENCE_NONE)
+        facts->evidence = evidence_name(docker->smoke.evidence);
     tell_kind(&facts->javascript, &docker->preflight.images[DOCKER_SNIPPET]);
     tell_kind(&facts->project, &docker->preflight.images[DOCKER_PROJECT]);
     if (docker->smoke.node_version[0] != '\0')

@@ -164,7 +164,10 @@ bool image_find(engine_t *engine, const image_want_t *want, uint32_t deadline_ms
     if (answer.outcome == ENGINE_OK)
         is_vetted = image_vet(answer.json, want, out, failure);
     else if (answer.outcome == ENGINE_ABSENT)
-        refuse(want, failure, "is not in the Engine: `make images` builds and imports the guest images");
+        refuse(want, failure,
+               pin_of(want->reference) != NULL
+                   ? "is not in the Engine: pull it by its digest, the gateway pulls nothing"
+                   : "is not in the Engine: `make images` builds and imports the guest images");
     else
         snprintf(failure, BACKEND_TEXT_MAX, "image %.*s could not be inspected: %s %.100s", REFERENCE_SHOWN,
                  want->reference, engine_outcome_name(answer.outcome), answer.text);

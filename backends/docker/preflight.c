@@ -202,7 +202,7 @@ static void explain_unreachable(const char *path, const char *said, char failure
                  "socket's group, %.32s",
                  path, stat(path, &file) == 0 ? group_name(file.st_gid, number) : "which cannot be seen");
     else
-        snprintf(failure, BACKEND_TEXT_MAX, "the Docker Engine at %.107s does not answer: %.110s", path, said);
+        snprintf(failure, BACKEND_TEXT_MAX, "the Docker Engine at %.107s cannot be used: %.110s", path, said);
 }
 
 int preflight_socket_group(const char *path)

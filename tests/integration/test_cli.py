@@ -575,7 +575,7 @@ def test_output_nobody_reads(gateway):
 
 # -- looking --
 
-BACKENDS = {"backends": [{"name": "wasm", "state": "ready", "isolation": "process", "evidence_age_ms": 1500, "billed": False,
+BACKENDS = {"backends": [{"name": "wasm", "state": "ready", "isolation": "process", "evidence": "tested", "evidence_age_ms": 1500, "billed": False,
                           "kinds": {"javascript": {"max_timeout_ms": 30000, "default_timeout_ms": 5000}},
                           "limits": {"memory_mb": 256, "concurrent": 8}}], "note": "A tier is evidence, not attestation."}
 
@@ -585,7 +585,7 @@ def test_backends(gateway):
     table = plimsoll("backends", "--url", server.url, env={"PLIMSOLL_CALLER_TOKEN": TOKEN}).stdout.decode()
     assert [seen[:2] for seen in server.seen] == [("GET", "/v1/backends")]
     assert server.seen[0][2]["Authorization"] == "Bearer " + TOKEN
-    for part in ("wasm", "ready", "process", "1.5 s", "javascript", "30 s", "256", "8", "evidence, not attestation"):
+    for part in ("wasm", "ready", "process", "tested", "1.5 s", "javascript", "30 s", "256", "8", "evidence, not attestation"):
         assert part in table
     assert json.loads(plimsoll("backends", "--url", server.url, "--json").stdout) == BACKENDS
 

@@ -254,7 +254,7 @@ def test_the_list_of_backends(three):
     assert [b["name"] for b in backends] == ["standin", "standin2", "wasm"]
     assert [b["isolation"] for b in backends] == ["container", "vm", "process"]
     assert {b["state"] for b in backends} == {"ready"}
-    assert all(0 <= b["evidence_age_ms"] < 120000 for b in backends)
+    assert all(b["evidence"] == "tested" and 0 <= b["evidence_age_ms"] < 120000 for b in backends)
     assert [sorted(b["kinds"]) for b in backends] == [["javascript", "project"], ["javascript", "project"], ["javascript"]]
     assert backends[0]["kinds"]["javascript"]["max_timeout_ms"] == 2000
     assert all(b["limits"]["concurrent"] == 16 and b["billed"] is False for b in backends)

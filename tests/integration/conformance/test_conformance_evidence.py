@@ -15,6 +15,7 @@ def own(wall):
 def test_evidence_that_grows_old_counts_as_none(own):
     code, tier = own.language.out(b"1\n"), own.wall.tier
     own.ok(code, minimumIsolation=tier)
+    assert own.gw.get("/v1/backends").json()["backends"][0]["evidence"] == ("observed" if tier == "kernel" else "tested")
     with own.wall.unprovable(own.gw):
         g.wait_for(lambda: own.run(code, minimumIsolation=tier).reason == "isolation", "the evidence to grow old", own.wall.proof_s + 15)
         for floor in ("process", "container", "kernel", "vm"):
@@ -23,7 +24,7 @@ def test_evidence_that_grows_old_counts_as_none(own):
         assert own.describe()["isolation"] == "unknown"
         assert own.gw.get("/readyz").status == 503
         listed = own.gw.get("/v1/backends").json()["backends"][0]
-        assert listed["isolation"] == "unknown"
+        assert listed["isolation"] == "unknown" and listed["evidence"] is None
     g.wait_for(lambda: own.run(code, minimumIsolation=tier).status == 200, "new evidence", own.wall.recovery_s)
     assert own.describe()["isolation"] == tier
     g.wait_for(lambda: own.gw.get("/readyz").status == 200, "readiness")
