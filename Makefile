@@ -48,6 +48,7 @@ LIB_OBJ := $(call objs,$(CORE_SRC) $(CONFIG_SRC) $(RECORDS_SRC) $(BACKENDS_SRC) 
 
 .PHONY: all help
 all: $(OUT)/plimsolld $(OUT)/plimsoll $(OUT)/plimsoll-wasm ## build the daemon, the command and the wasm template
+	@:
 
 help: ## list the targets
 	@grep -hE '^[a-z_-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -133,7 +134,8 @@ lint: ## format and static checks
 docs: $(OUT)/configuration-md ## regenerate the pages that come from tables
 	@$(OUT)/configuration-md > docs/configuration.md
 
-install: all ## install the programs under PREFIX (default /usr/local), DESTDIR honoured
+install: setup ## build, and install the programs under PREFIX (default /usr/local), DESTDIR honoured
+	@$(SUB) all
 	install -D -m 0755 build/plimsolld $(DESTDIR)$(PREFIX)/bin/plimsolld
 	install -D -m 0755 build/plimsoll $(DESTDIR)$(PREFIX)/bin/plimsoll
 	install -D -m 0755 build/plimsoll-wasm $(DESTDIR)$(PREFIX)/bin/plimsoll-wasm
