@@ -1,10 +1,10 @@
 #include "backends/docker/docker.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -107,6 +107,7 @@ static docker_t *setup(const backend_host_t *host, const char *name)
     docker->name = name;
     docker->is_gvisor = provider_is_gvisor(provider_find(name));
     docker->host = host;
+    docker->kept_group = -1;
     docker->processors = processors > 0 ? (uint32_t)processors : 1;
     random_hex(docker->instance, INSTANCE_RANDOM_BYTES);
     reaper_host_id(docker->host_id, sizeof(docker->host_id));
@@ -137,10 +138,29 @@ static void *gvisor_setup(const backend_host_t *host)
 static void wall_privileges(void *self, backend_privileges_t *keep)
 {
     docker_t *docker = check(self);
-    struct stat st;
-    if (stat(docker_socket_path(), &st) == 0)
-        keep->group = (int)st.st_gid;
+    keep->group = preflight_socket_group(docker_socket_path());
     keep->sees_processes = docker->is_gvisor;
+    docker->kept_group = keep->group;
+    docker->was_root = geteuid() == 0;
+}
+
+/* An Engine that was started after this role, or with another group: what root could have kept then is out of reach
+ * now. */
+static bool is_group_missed(const docker_t *docker)
+{
+    const char *path = docker_socket_path();
+    int group = preflight_socket_group(path);
+    return docker->was_root && group >= 0 && group != docker->kept_group && access(path, W_OK) != 0 && errno == EACCES;
+}
+
+/* The parent starts it again, as root. */
+static void start_anew(docker_t *docker, char failure[BACKEND_TEXT_MAX])
+{
+    snprintf(failure, BACKEND_TEXT_MAX,
+             "the Docker Engine's socket came, or changed its group, after this role's start: "
+             "the role starts anew");
+    log_event(LOG_WARN, "engine socket of another group", log_str("backend", docker->name));
+    kill(getpid(), SIGTERM);
 }
 
 static const char *wall_problem(void *self)
@@ -281,6 +301,8 @@ static bool wall_prove(void *self, backend_facts_t *facts, char failure[BACKEND_
             proven(docker, found, &smoke);
     }
     free(found);
+    if (!is_proven && is_group_missed(docker))
+        start_anew(docker, failure);
     if (!is_proven)
         return not_proven(docker, facts, is_untried);
     tell(docker, facts);

@@ -59,6 +59,8 @@ struct docker {
     bool is_proven;
     preflight_t preflight;
     smoke_t smoke;
+    int kept_group; /* when root was dropped; -1 for none */
+    bool was_root;
     uint64_t suspected_ms; /* when docker_suspect last acted */
     uint32_t processors;   /* of the machine the sandboxes run on, which is this one */
     uint32_t running;      /* guests that have a job now */

@@ -155,6 +155,18 @@ def test_a_daemon_that_may_not_look_at_others_processes(evidence, tier, kind):
         assert "no right to see" in gw.log_lines("gvisor not observed")[0]["reason"]
 
 
+def test_an_engine_that_comes_after_the_gateway():
+    """The role drops root before there is a socket, whose group it would have kept."""
+    e.require()
+    with FakeEngine(e.shared()) as fake:
+        fake.unlisten()
+        with served("docker,wasm", SANDBOX_DOCKER_SOCKET=fake.path, **FAST) as gw:
+            assert "there is no Docker Engine" in not_proven(gw)
+            fake.listen()
+            g.wait_for(lambda: told(gw, "docker")["isolation"] == "container", "the wall to be proven", 60)
+            gw.ok("1", minimumIsolation="container")
+
+
 # -- several gateways on one Engine --
 
 
