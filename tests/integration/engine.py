@@ -105,7 +105,9 @@ class Api:
     def containers(self, label=LABEL):
         """All containers with the label (None = every one), running or not."""
         filters = "&filters=" + urllib.parse.quote(json.dumps({"label": [label]})) if label else ""
-        return self.get("/containers/json?all=1" + filters)
+        listed = self.get("/containers/json?all=1" + filters)
+        # An Engine 20.10 may go on listing a container, without a name, that it removed while it noted its end: there is none of that ID.
+        return [c for c in listed if c["Names"] or self.inspect(c["Id"]) is not None]
 
     def inspect(self, container):
         """None when it is not there."""

@@ -43,7 +43,7 @@ def expect_all_removed(own, seconds=25):
     names = {m.group(1) for c in fake.made("POST", CREATE) for m in [re.search(r"name=([\w.-]+)", c.path)] if m}
 
     def left():
-        return [c["Names"] for c in engine.containers() if c["Names"][0].lstrip("/") in names]
+        return [c["Names"] for c in engine.containers() if {n.lstrip("/") for n in c["Names"]} & names]
     g.wait_for(lambda: not left(), f"what was made to be removed: {left()}", seconds)
 
 
