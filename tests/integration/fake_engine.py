@@ -68,13 +68,14 @@ def hang(until, then=None):
 
 
 def edit(change):
-    """The real answer with its JSON changed in place by `change`."""
+    """The real answer, when it is one, with its JSON changed in place by `change`."""
     def do(call, ask):
         head, body = ask()
+        if head.split(b" ", 2)[1] != b"200":
+            return head, body
         value = json.loads(body)
         changed = change(value)
-        status = int(head.split(b" ", 2)[1])
-        return _made(status, value if changed is None else changed)
+        return _made(200, value if changed is None else changed)
     return do
 
 
@@ -323,6 +324,9 @@ class FakeEngine:
                 asked.append(bytes(more))
                 return back, bytes(more)
             content = _read_body(upstream, back, more, True)
+            if method == "POST" and "/containers/create" in path and back.split(b" ")[1] == b"201":
+                with self.lock:
+                    self.created.append(json.loads(content)["Id"])
             # told again with a length: what the engine sends in chunks has been put together
             lines = [line for line in back.split(b"\r\n") if line and not re.match(rb"(?i)(transfer-encoding|content-length):", line)]
             if not re.match(rb"HTTP/1\.\d (1..|204|304)", back):
@@ -331,9 +335,6 @@ class FakeEngine:
         action = rule.action if rule else None
         back, content = action(call, ask) if action and not isinstance(action, cut) else ask()
         call.status = int(back.split(b" ", 2)[1])
-        if method == "POST" and "/containers/create" in path and call.status == 201:
-            with self.lock:
-                self.created.append(json.loads(content)["Id"])
         client.sendall(back + content)
         if asked:
             self._stream(client, upstream, bytes(rest), content, action if isinstance(action, cut) else None)
