@@ -80,10 +80,13 @@ def wait_for(condition, what, seconds=SETTLE_S):
 
 
 def free_port():
-    with socket.socket() as s:
-        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """Below the ports that the kernel gives to outgoing connections: one of those would take it before it is listened on."""
+    while True:
+        port = 12000 + secrets.randbelow(20000)
+        with socket.socket() as s, contextlib.suppress(OSError):
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            s.bind(("127.0.0.1", port))
+            return port
 
 
 def new_id():

@@ -716,7 +716,7 @@ def test_connections_are_capped_as_any(gateway):
         assert one.answer(one.get("/healthz")).status == two.answer(two.get("/healthz")).status == 200
         with Raw(gw) as third:
             assert third.wait_closed() == []
-    assert gw.metric('plimsoll_connections_closed_total{reason="address_cap"}') == 1
+    gw.wait_metric('plimsoll_connections_closed_total{reason="address_cap"}', 1)
 
 
 # -- the drain --
