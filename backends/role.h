@@ -23,6 +23,7 @@ enum {
 
     ROLE_PEERS_MAX = 128,      /* connections of fronts: one a thread, and those of a front being replaced */
     ROLE_PROOF_MS = 30 * 1000, /* a proof that takes longer has failed, unless the wall's ops say otherwise */
+    ROLE_UNTRIED_MAX = 3,      /* proofs at the start that could not even be tried, before the wall counts as failed */
     ROLE_RETRY_MIN_MS = 500,   /* pause after a failed proof; doubles up to PLIMSOLL_PROOF_INTERVAL */
     ROLE_ABORT_MS = 5 * 1000,  /* after PLIMSOLL_DRAIN, for canceled runs to be cleaned up */
     ROLE_FLUSH_MS = 2 * 1000,  /* at the end, for answers a front has not taken yet */
@@ -73,6 +74,7 @@ struct role {
     co_t *proof;
     bool is_proof_wanted; /* once more, when the present one has ended */
     uint32_t retry_ms;
+    uint32_t untried;         /* proofs since the start that could not be tried, none having succeeded */
     loop_timer_t proof_timer; /* the next proof, or the limit of the present one */
     loop_timer_t stale_timer; /* the evidence's end */
 

@@ -53,8 +53,11 @@ static void proven(role_t *role, const proof_t *proof)
 static void not_proven(role_t *role, const proof_t *proof)
 {
     bool is_served = proof->facts.is_untried && role->state == PLIMSOLL__BACKEND__STATE__STATE_READY;
+    /* A proof that met a busy machine at the start has learnt nothing: that is no reason yet to serve nobody. */
+    bool is_starting = proof->facts.is_untried && role->state == PLIMSOLL__BACKEND__STATE__STATE_STARTING &&
+                       ++role->untried < ROLE_UNTRIED_MAX;
     snprintf(role->failure, sizeof(role->failure), "%s", proof->failure);
-    if (!is_served)
+    if (!is_served && !is_starting)
         role->state = PLIMSOLL__BACKEND__STATE__STATE_FAILED;
     log_event(LOG_ERROR, "backend not proven", log_str("backend", role->ops->name), log_str("reason", role->failure),
               log_bool("served", is_served));

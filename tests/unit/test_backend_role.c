@@ -496,6 +496,36 @@ static void test_refusals(void **state)
     front_close(&front);
 }
 
+static void test_a_first_proof_that_could_not_be_tried_is_tried_again(void **state)
+{
+    (void)state;
+    script->is_provable = 0;
+    script->is_untried = 1;
+    role_start("scripted");
+    front_open(&front);
+    for (int i = 0; i < 3000 && script->proofs < ROLE_UNTRIED_MAX - 1; i += 10) {
+        front_turn_for(10);
+        assert_true(front.announce == NULL || front.announce->state == STATE(STARTING));
+    }
+    assert_int_equal(script->proofs, ROLE_UNTRIED_MAX - 1);
+    expect_refused(&front, (ask_t){.code = NULL}, REFUSAL(CAPACITY));
+    script->is_provable = 1;
+    front_until_state(&front, STATE(READY));
+    front_close(&front);
+}
+
+static void test_first_proofs_that_cannot_be_tried_are_a_failure_in_the_end(void **state)
+{
+    (void)state;
+    script->is_provable = 0;
+    script->is_untried = 1;
+    role_start("scripted");
+    front_open(&front);
+    front_until_state(&front, STATE(FAILED));
+    assert_true(script->proofs >= ROLE_UNTRIED_MAX);
+    front_close(&front);
+}
+
 static void test_failed_proof(void **state)
 {
     (void)state;
@@ -905,6 +935,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_announce_and_run, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_refusals, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_first_proof_that_could_not_be_tried_is_tried_again, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_first_proofs_that_cannot_be_tried_are_a_failure_in_the_end, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(test_failed_proof, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_old_evidence_is_none, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_proof_is_repeated, set_up, tear_down),
