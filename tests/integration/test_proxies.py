@@ -482,8 +482,8 @@ def test_reused_connections_while_the_gateway_ends_them_first(pair, front):
     """The gateway's idle time is the shorter one, so the proxy now and then sends on a connection that just ended. With retries switched on
     and request IDs, every request is answered and runs once."""
     gw, _ = pair(PLIMSOLL_IDLE_TIMEOUT="100ms")
-    # the same gateway twice: nginx asks a second upstream, never the same one again
-    chain = front(Nginx, gw, gw, parameters="max_fails=0", **RETRIES["nginx"])
+    # the same gateway several times: nginx asks a second upstream, never the same one again, and its kept connection may have ended too
+    chain = front(Nginx, gw, gw, gw, gw, parameters="max_fails=0", **RETRIES["nginx"])
     words = [f"w{i}" for i in range(150)]
 
     def calls(mine, number):
