@@ -26,7 +26,7 @@ def engine():
 @pytest.fixture(scope="module")
 def gw(engine):
     settings = {**walls.settings_of(walls.LOCAL_WALLS), "SANDBOX_DOCKER_SOCKET": engine.path, "SANDBOX_DOCKER_PROJECT_IMAGE": IMAGES[0],
-                "PLIMSOLL_PROOF_INTERVAL": "20m", "PLIMSOLL_EVIDENCE_MAX_AGE": "40m"}
+                "PLIMSOLL_PROOF_INTERVAL": "20m", "PLIMSOLL_EVIDENCE_MAX_AGE": "40m", "PLIMSOLL_LOG_LEVEL": "debug"}
     with g.served(g.Gateway(settings)) as it:
         yield it.start()
 
@@ -79,18 +79,21 @@ def own(engine, gw):
     live = e.live_instances()
     g.wait_for(lambda: not [c for c in engine.containers() if c["Labels"]["sbx.instance"] not in live], "the dead's containers to be gone", 30)
     g.wait_for(lambda: not [c for c in engine.containers() if c["State"] in ("exited", "dead")], "ended containers to be gone", 30)
-    # An engine that was killed leaves shims of its own behind, idle (spec 8 (9)); in none of them anything runs.
-    g.wait_for(lambda: not running_without(engine), f"what ran to end: {running_without(engine)}", 15)
+    # An engine that was killed forgets what it was just starting, and leaves that and shims behind (spec 8 (9)): sandboxes that nobody was ever
+    # given. Of those that had a run, nothing goes on.
+    g.wait_for(lambda: not still_running(engine, gw), f"what ran to end: {still_running(engine, gw)}", 15)
 
 
-def running_without(engine):
-    """Processes in the control groups of containers that the engine no longer has."""
+def still_running(engine, gw):
+    """Processes of sandboxes that were given to a run, and that the engine no longer has."""
     known = {c["Id"] for c in engine.containers(None)}
+    given = {line["container"] for line in gw.log_lines("sandbox claimed")}
+    assert given, "no sandbox was ever given"
     found = {}
     for pid in e.members(engine.group):
         with contextlib.suppress(OSError):
             m = re.search(r"[0-9a-f]{64}", pathlib.Path(f"/proc/{pid}/cgroup").read_text())
-            if m and m.group() not in known and g.is_alive(pid):
+            if m and m.group() in given - known and g.is_alive(pid):
                 found[pid] = (m.group(), g.name_of(pid))
     return found
 
