@@ -178,8 +178,17 @@ static bool is_there(docker_t *docker, const char *id)
     return !is_absent;
 }
 
-/* False with the reason when the Engine did not answer. */
-static bool look_round(docker_t *docker, char why[ENGINE_TEXT_MAX])
+/* The Engine may be starting it for a gateway that died meanwhile. Removed under that start, it leaves its shim behind
+ * for good (spec 8 (9)). */
+static bool may_be_starting(const json_t *entry, int64_t now_s)
+{
+    const char *state = json_string_value(json_object_get(entry, "State"));
+    json_int_t created_s = json_integer_value(json_object_get(entry, "Created"));
+    return state != NULL && strcmp(state, "created") == 0 && created_s <= now_s && now_s - created_s < REAPER_START_S;
+}
+
+/* False with the reason when the Engine did not answer. `soon`: something is better removed a little later. */
+static bool look_round(docker_t *docker, bool *soon, char why[ENGINE_TEXT_MAX])
 {
     static const char *const labels[] = {"sbx.gateway=1"};
     reaper_view_t view = {.instance = docker->instance,
@@ -199,6 +208,10 @@ static bool look_round(docker_t *docker, char why[ENGINE_TEXT_MAX])
     {
         if (!reaper_is_due(entry, &view, &name, &id) || teardown_has(docker->teardown, name) || !is_there(docker, id))
             continue;
+        if (may_be_starting(entry, view.now_s)) {
+            *soon = true;
+            continue;
+        }
         log_event(LOG_WARN, "sandbox found left behind", log_str("backend", docker->name), log_str("name", name),
                   log_str("container", id));
         meter_inc(METER_REAPED);
@@ -230,10 +243,10 @@ static void reaper_main(void *arg)
     reaper_t *reaper = arg;
     char why[ENGINE_TEXT_MAX];
     while (!reaper->is_ending) {
-        bool is_answered = look_round(reaper->docker, why);
+        bool soon = false, is_answered = look_round(reaper->docker, &soon, why);
         if (!reaper->is_ending)
             note(reaper, is_answered, why);
-        if (reaper->is_ending || co_sleep(is_answered ? REAPER_PERIOD_MS : REAPER_RETRY_MS) == CO_CANCELED)
+        if (reaper->is_ending || co_sleep(is_answered && !soon ? REAPER_PERIOD_MS : REAPER_RETRY_MS) == CO_CANCELED)
             return;
     }
 }

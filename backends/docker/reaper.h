@@ -18,7 +18,8 @@ typedef struct reaper reaper_t;
 
 enum {
     REAPER_PERIOD_MS = 60 * 1000,
-    REAPER_RETRY_MS = 2 * 1000,    /* when the Engine did not answer */
+    REAPER_RETRY_MS = 2 * 1000,    /* when the Engine did not answer, or something is better removed a little later */
+    REAPER_START_S = 5,            /* one created and not started for this long is not being started any more */
     REAPER_EXPIRED_MARGIN_S = 300, /* clocks of several gateways on one Engine differ (spec 1.10) */
     REAPER_LIST_MS = 10 * 1000,
 };
