@@ -610,7 +610,8 @@ static void a_run_that_waited_too_long_for_a_sandbox_is_refused(void **state)
     uint64_t waited_us = clock_mono_us() - c.run.started_us;
     assert_int_equal(c.run.outcome, RUN_REFUSED);
     assert_int_equal(c.run.refusal, PLIMSOLL__BACKEND__REFUSAL__REFUSAL_CAPACITY);
-    assert_true(waited_us >= 600 * 1000 && waited_us < 800 * 1000);
+    assert_true(waited_us >= 590 * 1000 && waited_us < 790 * 1000); /* 600, and what a timer may be off */
+    spin(600); /* the sandbox that came too late is ready, and stays for the next run */
     end(&c);
 }
 
