@@ -491,3 +491,33 @@ def test_the_probe_runs_as_a_guest_does():
     (step,) = result.steps
     assert step.code == 0 and result.outcome == COMPLETED, step
     json.loads(step.out)
+
+
+# -- nobody comes --
+
+
+def patient(ms):
+    return Runner(arguments=["--mode=run", "--preboot=node", f"--patience={ms}"])
+
+
+def test_a_runner_that_nobody_greets_ends_by_itself():
+    with patient(300) as r:
+        assert r.wait() == 0
+
+
+def test_half_a_greeting_is_not_waited_for_for_ever():
+    with patient(300) as r:
+        r.write(b"\0" * 3)
+        assert r.wait() == 0
+
+
+def test_a_runner_that_gets_no_job_ends_by_itself_with_its_interpreter():
+    with patient(1000) as r:
+        assert r.begin() == (1, 2)
+        assert r.wait() == 0
+
+
+@pytest.mark.parametrize("text", ["", "1s", "-1", "123456789", "0x10"])
+def test_a_patience_that_is_no_number(text):
+    with Runner(arguments=["--mode=run", f"--patience={text}"]) as r:
+        assert r.wait() == 125

@@ -4,24 +4,45 @@
 #include <poll.h>
 #include <unistd.h>
 
-/* Up to `len` bytes; 0 at the end of the stream. The descriptor may be non-blocking: it can be one with LINK_OUT's. */
-static size_t read_some(uint8_t *to, size_t len)
+#include "backends/guest/runner/process.h"
+
+void link_wait_at_most(link_t *link, uint32_t ms)
+{
+    link->_until_us = process_now_us() + (uint64_t)ms * 1000;
+}
+
+/* Until there is something to read, or the time is over. */
+static bool wait_for_bytes(const link_t *link)
 {
     for (;;) {
-        ssize_t n = read(LINK_IN, to, len);
-        if (n >= 0)
-            return (size_t)n;
-        if (errno == EAGAIN)
-            poll(&(struct pollfd){.fd = LINK_IN, .events = POLLIN}, 1, -1);
-        else if (errno != EINTR)
-            return 0;
+        uint64_t now_us = process_now_us(), left_ms = now_us < link->_until_us ? (link->_until_us - now_us) / 1000 : 0;
+        int n = poll(&(struct pollfd){.fd = LINK_IN, .events = POLLIN}, 1, (int)left_ms);
+        if (n > 0)
+            return true;
+        if (n == 0 && left_ms == 0)
+            return false;
+        if (n < 0 && errno != EINTR)
+            return false;
     }
 }
 
-static bool read_whole(uint8_t *to, size_t len)
+/* Up to `len` bytes; 0 at the end of the stream. The descriptor may be non-blocking: it can be one with LINK_OUT's. */
+static size_t read_some(const link_t *link, uint8_t *to, size_t len)
+{
+    while (wait_for_bytes(link)) {
+        ssize_t n = read(LINK_IN, to, len);
+        if (n >= 0)
+            return (size_t)n;
+        if (errno != EAGAIN && errno != EINTR)
+            return 0;
+    }
+    return 0;
+}
+
+static bool read_whole(const link_t *link, uint8_t *to, size_t len)
 {
     while (len != 0) {
-        size_t n = read_some(to, len);
+        size_t n = read_some(link, to, len);
         if (n == 0)
             return false;
         to += n;
@@ -34,7 +55,7 @@ bool link_read(link_t *link, frame_t *frame)
 {
     while (!frame_reader_next(&link->reader, &link->_next, &link->_left, frame)) {
         link->_next = link->_in;
-        link->_left = read_some(link->_in, sizeof(link->_in));
+        link->_left = read_some(link, link->_in, sizeof(link->_in));
         if (link->_left == 0)
             return false;
     }
@@ -46,14 +67,14 @@ const char *link_greet(link_t *link, job_hello_t *hello, job_message_t *message)
     uint8_t head[FRAME_HEAD], payload[FRAME_PAYLOAD_MAX];
     const char *err = "";
     frame_t frame;
-    if (!read_whole(head, sizeof(head)))
+    if (!read_whole(link, head, sizeof(head)))
         goto end;
     int len = frame_hello_len(head);
     if (len < JOB_HELLO_KEY + FRAME_KEY) {
         err = "no greeting";
         goto end;
     }
-    if (!read_whole(payload, (size_t)len))
+    if (!read_whole(link, payload, (size_t)len))
         goto end;
     frame_reader_init(&link->reader, payload + JOB_HELLO_KEY, FRAME_TO_RUNNER, 1);
     frame_writer_init(&link->writer, payload + JOB_HELLO_KEY, FRAME_TO_GATEWAY, 0);

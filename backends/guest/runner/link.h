@@ -17,6 +17,10 @@ enum {
     LINK_OUT = 1,
     LINK_STALL_MS = 10 * 1000, /* without a byte taken: the reader has gone */
     LINK_EXIT = 123,           /* the runner's exit status when it has */
+    /* Nobody who lives lets a sandbox wait longer: one whose engine was killed under its start is greeted by nobody,
+     * one forgotten in a pool gets no job, and neither may stay for ever (spec 8 (9)). */
+    LINK_GREETING_MS = 60 * 1000,      /* thrice what a wall waits for a sandbox to be ready */
+    LINK_JOB_MS = 13 * 60 * 60 * 1000, /* a pool's longest idle time, 12 h, and one more */
 };
 
 typedef struct {
@@ -26,11 +30,14 @@ typedef struct {
     uint32_t sent;                   /* frames */
     const uint8_t *_next;            /* bytes read and not looked at */
     size_t _left;
+    uint64_t _until_us; /* of waiting for bytes, CLOCK_MONOTONIC */
     uint8_t _pending[FRAME_MAX];
     size_t _at, _len;
     uint8_t _in[16 * 1024];
 } link_t;
 
+/* From now on, how long bytes are waited for; past it is the end of the stream. */
+void link_wait_at_most(link_t *link, uint32_t ms);
 /* Reads the whole greeting, before which nothing else may come. NULL, or what is wrong; an end of the stream is "". The
  * variables point into *message, which also holds the key: the caller erases both. */
 const char *link_greet(link_t *link, job_hello_t *hello, job_message_t *message);

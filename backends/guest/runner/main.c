@@ -1,7 +1,7 @@
 /*
- * PID 1 of every guest: `runner --mode=run --preboot=node|none` (spec backend-docker 2.2). It takes a greeting with a
- * key, starts the interpreter ahead, takes one job, runs it, and ends. It says nothing on its streams but frames, on
- * stderr only why it could not begin, and knows nothing of what carries them.
+ * PID 1 of every guest: `runner --mode=run --preboot=node|none [--patience=MS]` (spec backend-docker 2.2). It takes a
+ * greeting with a key, starts the interpreter ahead, takes one job, runs it, and ends. It says nothing on its streams
+ * but frames, on stderr only why it could not begin, and knows nothing of what carries them.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -18,6 +18,7 @@ enum { EXIT_START = 125 };
 static const char WORK[] = "/work";
 
 static runner_t runner;
+static uint32_t patience_ms;
 static char run_id[JOB_RUN_ID_MAX + 2]; /* and a space before it */
 
 static void fail_start(const char *why)
@@ -26,19 +27,40 @@ static void fail_start(const char *why)
     _exit(EXIT_START);
 }
 
-/* What may be asked for: one mode, and what is started ahead. */
+/* At most eight digits: no overflow. */
+static bool read_number(const char *text, uint32_t *out)
+{
+    size_t len = strlen(text);
+    if (len < 1 || len > 8 || strspn(text, "0123456789") != len)
+        return false;
+    *out = (uint32_t)strtoul(text, NULL, 10);
+    return true;
+}
+
+/* What may be asked for: one mode, what is started ahead, and how long a greeting, and then a job, is waited for when
+ * that is to be less than usual. */
 static bool read_arguments(int argc, char **argv, bool *is_preboot)
 {
+    static const char patience[] = "--patience=";
     *is_preboot = false;
+    patience_ms = UINT32_MAX;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--preboot=node") == 0)
             *is_preboot = true;
         else if (strcmp(argv[i], "--preboot=none") == 0)
             *is_preboot = false;
-        else if (strcmp(argv[i], "--mode=run") != 0)
+        else if (strncmp(argv[i], patience, sizeof(patience) - 1) == 0) {
+            if (!read_number(argv[i] + sizeof(patience) - 1, &patience_ms))
+                return false;
+        } else if (strcmp(argv[i], "--mode=run") != 0)
             return false;
     }
     return true;
+}
+
+static void wait_at_most(uint32_t ms)
+{
+    link_wait_at_most(&runner.link, ms < patience_ms ? ms : patience_ms);
 }
 
 /* Nobody may read its memory or open its descriptors by way of /proc. */
@@ -85,6 +107,7 @@ static bool take_greeting(uint32_t *job_max)
 {
     static job_hello_t hello;
     job_message_t message = {0};
+    wait_at_most(LINK_GREETING_MS);
     const char *err = link_greet(&runner.link, &hello, &message);
     if (err != NULL && *err == '\0')
         _exit(0); /* nobody has come */
@@ -118,6 +141,7 @@ static void send_ready(bool is_preboot)
 static void take_job(job_message_t *message, uint32_t job_max)
 {
     frame_t frame;
+    wait_at_most(LINK_JOB_MS);
     while (!job_message_is_whole(message)) {
         if (!link_read(&runner.link, &frame))
             _exit(0); /* it is not needed any more */
