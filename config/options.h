@@ -95,6 +95,9 @@ const char *const *option_list(option_id_t id);
 uint32_t options_max_concurrent(void);        /* what SANDBOX_TOTAL_MEMORY_MB leaves of it; at least 1 */
 uint32_t options_per_caller_concurrent(void); /* 0 = only the global cap */
 uint32_t options_rate_burst(void);
+uint32_t options_total_rate_burst(void);
+/* A cost setting in micros of the currency; 0 = no cap. Of a text that options_load accepted. */
+uint64_t options_cost_micro(option_id_t id);
 
 /* How callers are told apart (spec section 1.1): the callers file first, then the shared token, else open. */
 typedef enum { CALLERS_FROM_FILE, CALLERS_SHARE_TOKEN, CALLERS_OPEN } callers_mode_t;

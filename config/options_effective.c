@@ -2,8 +2,10 @@
 
 #include <string.h>
 
+#include "config/decimal.h"
 #include "config/docker.h"
 #include "config/options_rules.h"
+#include "config/prices.h"
 #include "config/provider.h"
 
 static bool any_runs_here(void)
@@ -51,6 +53,21 @@ uint32_t options_rate_burst(void)
     int64_t burst = option_int(OPT_SANDBOX_RATE_BURST);
 
     return (uint32_t)(burst > 0 ? burst : option_int(OPT_SANDBOX_RATE_PER_MIN));
+}
+
+uint32_t options_total_rate_burst(void)
+{
+    int64_t burst = option_int(OPT_PLIMSOLL_TOTAL_RATE_BURST);
+
+    return (uint32_t)(burst > 0 ? burst : option_int(OPT_PLIMSOLL_TOTAL_RATE_PER_MIN));
+}
+
+uint64_t options_cost_micro(option_id_t id)
+{
+    const char *text = option_str(id);
+    uint64_t micro;
+
+    return decimal_parse(text, strlen(text), COST_PLACES, COST_MAX, &micro) ? micro : 0;
 }
 
 callers_mode_t options_callers_mode(void)

@@ -10,6 +10,7 @@
 
 #include "config/docker.h"
 #include "config/network.h"
+#include "config/options_budgets.h"
 #include "config/provider.h"
 #include "config/quote.h"
 #include "config/token.h"
@@ -342,5 +343,6 @@ void options_rules(problems_t *problems)
     check_times(problems);
     check_edge(problems);
     check_records(problems);
+    options_budget_rules(problems);
     check_operation(problems);
 }
