@@ -281,6 +281,12 @@ static void check_edge(problems_t *problems)
                 quote(text, *proxies, strlen(*proxies)));
 }
 
+bool is_installation_name(const char *text)
+{
+    size_t len = strlen(text);
+    return len > 0 && len <= INSTALLATION_NAME_MAX && strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789-") == len;
+}
+
 static void check_records(problems_t *problems)
 {
     const char *url = option_str(OPT_PLIMSOLL_REDIS_URL), *dir = option_str(OPT_PLIMSOLL_STATE_DIR);
@@ -294,6 +300,9 @@ static void check_records(problems_t *problems)
     if (strlen(dir) > STATE_DIR_MAX)
         problems_add(problems, "PLIMSOLL_STATE_DIR is %s: it takes at most %d bytes, as sockets are made in it",
                      quoted(text, OPT_PLIMSOLL_STATE_DIR), STATE_DIR_MAX);
+    if (!is_installation_name(option_str(OPT_PLIMSOLL_INSTALLATION)))
+        problems_add(problems, "PLIMSOLL_INSTALLATION is %s: it takes 1 to %d of a-z, 0-9 and -",
+                     quoted(text, OPT_PLIMSOLL_INSTALLATION), INSTALLATION_NAME_MAX);
     if (url == NULL)
         return;
     err = redis_address_parse(url, &address);

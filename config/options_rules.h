@@ -18,6 +18,9 @@ void options_rules(problems_t *problems);
  * run - pooled sessions. INT64_MAX when there is no
  * total or no enabled backend runs on this machine; may be below 1. */
 int64_t options_memory_fit(void);
+/* What PLIMSOLL_INSTALLATION takes: part of every key's name, hash tag and channel. */
+enum { INSTALLATION_NAME_MAX = 32 };
+bool is_installation_name(const char *text);
 /* A number of processors: digits with at most one point, above 0 and at most 1024. */
 bool is_cpu_count(const char *text);
 

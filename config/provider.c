@@ -62,6 +62,12 @@ const provider_t *provider_find(const char *name)
     return NULL;
 }
 
+bool provider_keeps_ledger(const char *name)
+{
+    const provider_t *provider = provider_find(name);
+    return provider != NULL && (provider->docker || provider->billed);
+}
+
 /* Names under which gVisor is registered with an Engine: runsc, and runsc-kvm and the like beside it. */
 static bool is_gvisor_runtime(const char *runtime)
 {

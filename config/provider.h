@@ -50,6 +50,9 @@ enum { PROVIDERS_MAX = 16 }; /* at least PROVIDER_COUNT */
 size_t providers_enabled(const provider_t *out[PROVIDERS_MAX]);
 /* NULL when it is not built in. */
 const provider_t *provider_find(const char *name);
+/* Whether its sandboxes can outlive the process that asked for them, so that it writes the ledger: those of an Engine
+ * and those somebody else runs. A wall that runs guests as its own children keeps none. False for an unknown name. */
+bool provider_keeps_ledger(const char *name);
 enum { PROVIDER_NAMES_MAX = 256 };
 /* Writes "wasm" or "docker, e2b, wasm", for texts; returns `out`. */
 const char *provider_names(char out[PROVIDER_NAMES_MAX]);

@@ -12,6 +12,7 @@
 
 #include "config/callers.h"
 #include "config/options.h"
+#include "config/provider.h"
 #include "core/clock.h"
 #include "core/ipc.h"
 #include "core/log.h"
@@ -313,15 +314,16 @@ static void prepare_children(void)
         b->argv[0] = b->argv0;
         b->ours = b->listen_fd = -1;
         b->last_state = -1;
-        b->child = (child_t){.name = names[i],
-                             .program = parent.self,
-                             .argv = b->argv,
-                             .env = options_environ(ROLE_BACKEND),
-                             .fd_count = 2,
-                             .uid = -1,
-                             .before_start = before_backend,
-                             .after_start = after_backend,
-                             .data = b};
+        b->child = (child_t){
+            .name = names[i],
+            .program = parent.self,
+            .argv = b->argv,
+            .env = options_environ(provider_keeps_ledger(names[i]) ? ROLE_BACKEND | ROLE_LEDGER : ROLE_BACKEND),
+            .fd_count = 2,
+            .uid = -1,
+            .before_start = before_backend,
+            .after_start = after_backend,
+            .data = b};
         child_init(&b->child, parent.loop);
     }
     parent.front_argv[0] = (char *)ROLE_ARGV_FRONT;

@@ -2,6 +2,8 @@
  * The settings, row by row: types and ranges, what is read and how, what each role is given, and the texts for people.
  * The rules between rows have tests of their own.
  */
+#include "config/options_rules.h"
+#include "config/provider.h"
 #include "tests/unit/options_fixture.h"
 
 #include <fcntl.h>
@@ -355,6 +357,47 @@ static void no_secret_is_shared_between_front_and_backends(void **state)
             assert_false((OPTIONS[id].roles & ROLE_FRONT) != 0 && (OPTIONS[id].roles & ROLE_BACKEND) != 0);
 }
 
+static bool dies_reading(unsigned role, option_id_t id);
+
+/* A wall whose guests are its own children has no use for the records' Redis, and one that keeps the ledger has. */
+static void redis_is_given_to_the_roles_that_keep_a_ledger(void **state)
+{
+    char **env;
+
+    (void)state;
+    clearenv();
+    setenv("PLIMSOLL_INSECURE", "1", 1);
+    setenv("PLIMSOLL_REDIS_URL", "redis://:hunter2@127.0.0.1:6379/0", 1);
+    setenv("PLIMSOLL_INSTALLATION", "left-wing", 1);
+    expect_fine();
+    assert_true(provider_keeps_ledger("docker"));
+    assert_true(provider_keeps_ledger("gvisor"));
+    assert_false(provider_keeps_ledger("wasm"));
+    assert_false(provider_keeps_ledger("nobody"));
+    env = options_environ(ROLE_BACKEND);
+    assert_null(entry_of(env, "PLIMSOLL_REDIS_URL"));
+    assert_null(entry_of(env, "PLIMSOLL_INSTALLATION"));
+    options_environ_free(env);
+    env = options_environ(ROLE_BACKEND | ROLE_LEDGER);
+    assert_string_equal(entry_of(env, "PLIMSOLL_REDIS_URL"), "redis://:hunter2@127.0.0.1:6379/0");
+    assert_string_equal(entry_of(env, "PLIMSOLL_INSTALLATION"), "left-wing");
+    options_environ_free(env);
+    assert_true(dies_reading(ROLE_BACKEND, OPT_PLIMSOLL_REDIS_URL));
+    assert_false(dies_reading(ROLE_BACKEND | ROLE_LEDGER, OPT_PLIMSOLL_REDIS_URL));
+}
+
+static void an_installation_is_named_in_letters_digits_and_dashes(void **state)
+{
+    (void)state;
+    assert_true(is_installation_name("a"));
+    assert_true(is_installation_name("abcdefghijklmnopqrstuvwxyz012345"));
+    assert_false(is_installation_name("abcdefghijklmnopqrstuvwxyz0123456"));
+    assert_false(is_installation_name(""));
+    assert_false(is_installation_name("A"));
+    assert_false(is_installation_name("a}b"));
+    assert_false(is_installation_name("a_b"));
+}
+
 static void use_environment(char **env)
 {
     clearenv();
@@ -520,6 +563,8 @@ int main(void)
         cmocka_unit_test_setup(unknown_names_are_reported, fresh),
         cmocka_unit_test_setup(a_role_gets_the_rows_it_reads_and_no_other, fresh),
         cmocka_unit_test_setup(no_secret_is_shared_between_front_and_backends, fresh),
+        cmocka_unit_test_setup(redis_is_given_to_the_roles_that_keep_a_ledger, fresh),
+        cmocka_unit_test_setup(an_installation_is_named_in_letters_digits_and_dashes, fresh),
         cmocka_unit_test_setup(values_survive_the_way_to_a_role, fresh),
         cmocka_unit_test_setup(a_role_checks_no_rule_about_rows_it_lacks, fresh),
         cmocka_unit_test_setup(reading_a_row_of_another_role_ends_the_process, fresh),
