@@ -266,7 +266,8 @@ static void lane_prepare(lane_t *lane)
     loop_timer_init(&lane->backlog_timer, on_backlog_look, lane);
     lane->describe = describe_cache_create();
     lane->hangup = hangup_create(lane);
-    lane->store = store_create(lane->loop, &front->redis, &callbacks);
+    lane->store = store_create(lane->loop, &front->redis,
+                               &(store_settings_t){.installation = option_str(OPT_PLIMSOLL_INSTALLATION)}, &callbacks);
     for (size_t i = 0; i < front->backend_count; i++)
         lane->links[i] =
             link_create(lane->loop, front->backend_names[i], front->backend_paths[i], on_link_change, lane);

@@ -47,7 +47,7 @@ static void refuse_for_quota(run_t *run, const store_admitted_t *a)
         r.quota = "concurrency";
         r.quota_limit = front->max_concurrent;
         r.retry_after_ms = 1000;
-    } else if (a->outcome == ADMIT_NO_SLOT) {
+    } else if (a->cap == CAP_SLOTS) {
         metric_inc(METRIC_SHED_PER_KEY);
         refusal_set(&r, CODE_RESOURCE_EXHAUSTED, MARK_CAPACITY,
                     "this caller runs as much at once as it may (%u); send it again when one of its runs has ended",
@@ -211,8 +211,7 @@ static void on_admitted(void *data, const store_admitted_t *a)
         join(run);
         break;
     case ADMIT_NO_PLACE:
-    case ADMIT_NO_SLOT:
-    case ADMIT_NO_RATE:
+    case ADMIT_CAPPED:
         if (run->only_claims)
             run_refuse(run, &run->refusal);
         else
@@ -239,9 +238,7 @@ static void claim(run_t *run)
         .run_id = run->run_id,
         .lease_ms = longest + STORE_LEASE_MARGIN_MS,
         .has_place = run->has_place,
-        .rate_per_min = front->rate_per_min,
-        .burst = front->rate_burst,
-        .slots = front->per_caller,
+        .caps = {.slots = front->per_caller, .rate_per_min = front->rate_per_min, .burst = front->rate_burst},
     };
     run->claim_us = clock_mono_us();
     fault_point("run.claim");
@@ -267,7 +264,7 @@ void run_enter_flight(run_t *run)
         claim(run);
         return;
     }
-    store_claim_key(run_caller_id(run), run_request_id(run), key);
+    store_claim_key(run->lane->store, run_caller_id(run), run_request_id(run), key);
     run->member = (flight_member_t){.loop = run->lane->loop, .on_outcome = on_leader_outcome, .data = run};
     switch (flights_enter(run->lane->front->flights, key, run->request_sha256, &run->member, &run->flight)) {
     case FLIGHT_LEADS:
@@ -294,7 +291,7 @@ void run_on_settled(lane_t *lane, const char *claim_key)
     char key[STORE_CLAIM_KEY_MAX];
     for (run_t *run = lane->joined, *next; run != NULL; run = next) {
         next = run->next_joined;
-        store_claim_key(run_caller_id(run), run_request_id(run), key);
+        store_claim_key(run->lane->store, run_caller_id(run), run_request_id(run), key);
         if (strcmp(key, claim_key) == 0)
             look_at_claim(run);
     }

@@ -172,6 +172,6 @@ void runs_answer(h2o_req_t *req, gate_t *gate)
     if (one)
         store_run_get(gate->lane->store, gate->intake.caller_id, gate->intake.route.argument, on_runs, l);
     else
-        store_runs_list(gate->lane->store, gate->intake.caller_id, page.limit,
-                        page.cursor[0] != '\0' ? page.cursor : NULL, on_runs, l);
+        store_runs_list(gate->lane->store, gate->intake.caller_id,
+                        &(store_runs_query_t){.limit = page.limit, .cursor = page.cursor}, on_runs, l);
 }

@@ -26,7 +26,7 @@ done
 
 # Keys and arguments as records_bench has them: the same lengths, fresh ids, limits that are never reached.
 digest=585a1b46c55ebacc1dfdd4336e302328c32ed3e2e7e8a8b460d252d0454be8fc
-tag='plimsoll:1:{__rand_int__aaaaaaaaaaaaaaaaaaaa}'
+tag='plimsoll:2:{default}:__rand_int__aaaaaaaaaaaaaaaaaaaa'
 id=__rand_int____rand_int__aaaaaaaa
 sha=$(redis script load "$("$bench" --admit-script)")
 

@@ -130,9 +130,7 @@ static void pair_begin(pair_t *pair)
                                      .run_id = pair->run_id,
                                      .lease_ms = 45000,
                                      .has_place = true,
-                                     .rate_per_min = RATE_PER_MIN,
-                                     .burst = BURST,
-                                     .slots = SLOTS},
+                                     .caps = {.rate_per_min = RATE_PER_MIN, .burst = BURST, .slots = SLOTS}},
                 on_admitted, pair);
 }
 
@@ -172,7 +170,8 @@ int main(int argc, char **argv)
     random_init();
     pack();
     bench.loop = loop_create();
-    bench.store = store_create(bench.loop, &address, &(store_callbacks_t){.on_settled = NULL});
+    bench.store = store_create(bench.loop, &address, &(store_settings_t){.installation = "default"},
+                               &(store_callbacks_t){.on_settled = NULL});
     uint64_t until = clock_mono_ms() + WAIT_UP_MS;
     while (!store_is_up(bench.store) && clock_mono_ms() < until)
         loop_run_once(bench.loop, 10);

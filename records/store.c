@@ -7,9 +7,6 @@
 #include "core/log.h"
 #include "core/mem.h"
 
-/* Spelt out in the scripts too. */
-static const char SETTLED_CHANNEL[] = "plimsoll:1:settled";
-
 static store_t *checked(void *data)
 {
     store_t *store = data;
@@ -69,12 +66,18 @@ static void on_published(void *data, const char *payload, size_t len)
     store->callbacks.on_settled(store->callbacks.data, key);
 }
 
-store_t *store_create(loop_t *loop, const redis_address_t *address, const store_callbacks_t *callbacks)
+store_t *store_create(loop_t *loop, const redis_address_t *address, const store_settings_t *settings,
+                      const store_callbacks_t *callbacks)
 {
     store_t *store = mem_alloc(sizeof(*store));
     store->magic = STORE_MAGIC;
     store->loop = loop;
     store->callbacks = *callbacks;
+    char channel[STORE_CLAIM_KEY_MAX];
+    store_key_prefix(settings->installation, channel);
+    store->root.len = strlen(channel);
+    memcpy(store->root.text, channel, store->root.len + 1);
+    store_key(channel, &store->root, "settled", "");
     redis_script_init(&store->admit, "admit", STORE_LUA_ADMIT);
     redis_script_init(&store->settle, "settle", STORE_LUA_SETTLE);
     redis_script_init(&store->runs, "runs", STORE_LUA_RUNS);
@@ -84,7 +87,7 @@ store_t *store_create(loop_t *loop, const redis_address_t *address, const store_
         store->links[i].redis = redis_create(loop, address, on_link_state, &store->links[i]);
     }
     if (callbacks->on_settled != NULL)
-        store->subscription = redis_subscribe(loop, address, SETTLED_CHANNEL, on_published, NULL, store);
+        store->subscription = redis_subscribe(loop, address, channel, on_published, NULL, store);
     return store;
 }
 
@@ -116,6 +119,14 @@ size_t store_backlog(const store_t *store)
 uint64_t store_dropped(const store_t *store)
 {
     return store->retry.dropped;
+}
+
+const char *store_cap_name(store_cap_t cap)
+{
+    static const char *const names[CAP_COUNT] = {"none", "slots", "rate", "runs", "seconds", "paid", "cost"};
+    if ((unsigned)cap >= CAP_COUNT)
+        mem_fatal("store_cap_name: no such cap");
+    return names[cap];
 }
 
 const char *verdict_name(verdict_t verdict)

@@ -23,20 +23,52 @@ enum {
     STORE_LEASE_MARGIN_MS = 15000,   /* a lease outlives the run's own timeout by this */
     STORE_ANSWER_MAX = 1024 * 1024,  /* larger answers keep their record, not their output */
     STORE_CLAIM_TTL_S = 24 * 3600,   /* how long a settled claim answers again */
+    STORE_ANSWER_TTL_S = 24 * 3600,  /* how long its output is kept */
     STORE_RUN_TTL_S = 7 * 24 * 3600, /* how long a run's record is kept */
     STORE_RUNS_KEPT = 10000,         /* newest runs kept in a caller's index */
 };
 
+/* What counts against budgets. Times are sandbox time in ms; cost is in millionths of the price table's currency. */
+typedef struct {
+    uint64_t seconds_ms;
+    uint64_t paid_ms;
+    uint64_t cost_micro;
+} store_amounts_t;
+
+/* One scope's caps, the caller's or the whole gateway's; 0 = no cap. */
+typedef struct {
+    uint32_t slots;           /* runs at once */
+    uint32_t rate_per_min;    /* starts */
+    uint32_t burst;           /* >= 1 when rate_per_min > 0 */
+    uint32_t runs_per_window; /* starts in a fixed window of `window_s` */
+    store_amounts_t per_day;  /* UTC days of Redis' clock */
+} store_caps_t;
+
+/* Which cap refused. */
+typedef enum {
+    CAP_NONE,
+    CAP_SLOTS,
+    CAP_RATE,
+    CAP_RUNS,
+    CAP_SECONDS,
+    CAP_PAID,
+    CAP_COST,
+    CAP_COUNT,
+} store_cap_t;
+const char *store_cap_name(store_cap_t cap); /* "slots", "rate", "runs", "seconds", "paid", "cost" */
+
 typedef struct {
     const char *caller;         /* identity; any bytes of valid UTF-8, 1 to 256 */
-    const char *request_id;     /* 32 hex, or NULL: unkeyed */
+    const char *request_id;     /* the claim's key: 32 hex, or NULL: unkeyed */
     const char *request_sha256; /* 64 hex */
     const char *run_id;         /* 32 hex, fresh */
     uint32_t lease_ms;          /* run timeout + STORE_LEASE_MARGIN_MS */
     bool has_place; /* whether this process has a global slot for it: without one only an existing claim is answered */
-    uint32_t rate_per_min; /* 0 = no rate limit */
-    uint32_t burst;        /* >= 1 when rate_per_min > 0 */
-    uint32_t slots;        /* per caller; 0 = no cap */
+    store_caps_t caps;       /* the caller's */
+    store_caps_t total_caps; /* the whole gateway's, over all copies */
+    uint32_t window_s;       /* of runs_per_window */
+    store_amounts_t hold;    /* the run's worst case, held until it is settled */
+    uint32_t hold_ms;        /* how long an unsettled hold is waited for before all of it is charged */
 } store_admission_t;
 
 typedef enum {
@@ -47,8 +79,7 @@ typedef enum {
     ADMIT_OUTCOME_UNKNOWN, /* it may have run; `unknown_code` is the Connect code to repeat */
     ADMIT_CONFLICT,        /* the ID was used with another digest */
     ADMIT_NO_PLACE,        /* has_place was false and the claim is free */
-    ADMIT_NO_SLOT,         /* the caller's slots are taken */
-    ADMIT_NO_RATE,         /* the caller's rate is spent */
+    ADMIT_CAPPED,          /* a cap would be passed: `cap`, `is_total` and the numbers say which */
     ADMIT_NO_STORE,        /* certainly nothing was written */
     ADMIT_STORE_UNKNOWN    /* Redis was asked and did not answer: a claim may exist. The store undoes it when it can;
                               refuse the run. */
@@ -65,9 +96,15 @@ typedef struct {
     /* The rate's state after this decision, for RateLimit fields; limit 0 = unlimited. */
     uint32_t rate_limit; /* burst */
     uint32_t rate_remaining;
-    uint32_t rate_reset_ms;  /* until full */
-    uint32_t retry_after_ms; /* NO_RATE: until one more is allowed; NO_SLOT: a hint */
+    uint32_t rate_reset_ms; /* until full */
     uint32_t slots_in_use;
+    /* CAPPED */
+    store_cap_t cap;
+    bool is_total;           /* the whole gateway's, not the caller's */
+    uint64_t cap_limit;      /* in the cap's own unit (runs, ms, micros) */
+    uint64_t cap_used;       /* settled and held */
+    uint32_t retry_after_ms; /* until it may be sent again: exact for the rate, to the window's or day's end for counts,
+                                a hint for slots */
 } store_admitted_t;
 
 typedef void (*store_admitted_cb)(void *data, const store_admitted_t *admitted);
@@ -78,10 +115,16 @@ const char *verdict_name(verdict_t verdict); /* "answered", "refused", "unknown"
 /* What is kept of a run. Strings may be NULL (= empty) and are copied. */
 typedef struct {
     const char *caller;
-    const char *request_id; /* NULL when unkeyed */
+    const char *request_id;        /* the claim's key; NULL when unkeyed */
+    const char *client_request_id; /* Plimsoll-Request-Id as it was sent, when another key has the claim */
+    const char *idempotency_key;   /* as it was sent, decoded */
     const char *run_id;
     verdict_t verdict;
-    bool give_back_rate; /* a refusal costs nothing */
+    bool give_back_rate;   /* a refusal costs nothing: rate, runs of the window and hold go back too */
+    store_amounts_t spent; /* what is charged instead of the hold */
+    bool is_cost_known;    /* false: no price, or a stale one; never shown as zero */
+    bool keeps_hold;       /* UNKNOWN on a billed backend: the ledger charges what its sandbox came to */
+    const char *limits;    /* REFUSED: the limits seen, "rate=30/min;retry_after_ms=1200" */
     const char *backend;
     const char *tier;
     const char *kind; /* "javascript", ... */
@@ -111,8 +154,11 @@ enum { STORE_RETRY_MAX = 4096 };
 /* One settled run as listed. Strings are valid during the callback, never NULL. */
 typedef struct {
     const char *run_id, *request_id, *verdict, *backend, *tier, *kind, *request_sha256, *result_sha256, *record_sha256,
-        *unknown_code, *reason, *trace_id, *caller;
+        *unknown_code, *reason, *trace_id, *caller, *client_request_id, *idempotency_key, *limits;
     int64_t started_unix_ms, ended_unix_ms;
+    store_amounts_t spent;
+    bool is_cost_known;
+    int64_t log_index; /* of its leaf in the log; -1 = none (refused) */
     int32_t exit_code;
     uint8_t project_outcome;
     bool timed_out, canceled;
@@ -133,7 +179,16 @@ typedef struct {
     void *data;
 } store_callbacks_t;
 
-store_t *store_create(loop_t *loop, const redis_address_t *address, const store_callbacks_t *callbacks);
+/* Copied. */
+typedef struct {
+    const char *installation; /* names the keys: [a-z0-9-], 1 to STORE_INSTALLATION_MAX */
+    uint32_t run_ttl_s;       /* how long records and claims are kept; 0 = STORE_RUN_TTL_S */
+    uint32_t answer_ttl_s;    /* how long an answer's output is kept; 0 = STORE_ANSWER_TTL_S; at most run_ttl_s */
+    size_t answer_max;        /* bytes; 0 = STORE_ANSWER_MAX, which it cannot pass */
+} store_settings_t;
+
+store_t *store_create(loop_t *loop, const redis_address_t *address, const store_settings_t *settings,
+                      const store_callbacks_t *callbacks);
 void store_destroy(store_t *store);
 bool store_is_up(const store_t *store);
 /* Settlements not yet taken by Redis. */
@@ -147,17 +202,55 @@ void store_settle(store_t *store, const store_settlement_t *settlement, store_se
  * free. */
 void store_claim_look(store_t *store, const char *caller, const char *request_id, const char *request_sha256,
                       store_admitted_cb cb, void *data);
+/* The same for whatever request has the key: never CONFLICT. */
+void store_claim_find(store_t *store, const char *caller, const char *request_id, store_admitted_cb cb, void *data);
+/* A run refused before any claim was taken: kept in a list of its own, fire and forget. Bounded; counted when dropped.
+ */
+void store_receipt(store_t *store, const store_settlement_t *refusal);
+uint64_t store_receipts_dropped(const store_t *store);
+
+/* What /v1/usage shows of one scope. */
+typedef struct {
+    const char *caller; /* NULL: the whole gateway */
+    char day[9];        /* YYYYMMDD, UTC */
+    uint64_t runs;      /* settled today, answered or unknown */
+    store_amounts_t spent, held;
+    uint32_t slots_in_use;
+    uint32_t rate_remaining, rate_reset_ms; /* by the caps given */
+    uint64_t window_runs;
+    uint32_t window_reset_ms, day_reset_ms;
+} store_usage_t;
+typedef void (*store_usage_cb)(void *data, store_lookup_t found, const store_usage_t *usage, size_t count,
+                               const char *next_cursor);
+/* `caller` NULL: the whole gateway's own numbers. */
+void store_usage(store_t *store, const char *caller, const store_caps_t *caps, uint32_t window_s, store_usage_cb cb,
+                 void *data);
+/* Every caller ever admitted in the last 40 days, a page at a time; `day` NULL = today. */
+void store_usage_all(store_t *store, const char *day, const char *cursor, store_usage_cb cb, void *data);
+
+/* Which of a caller's runs are listed; zero and NULL = all. */
+typedef struct {
+    uint32_t limit;
+    const char *cursor;
+    bool receipts;       /* the refused-before-admission ones instead */
+    const char *verdict; /* "answered", "refused", "unknown" */
+    const char *backend, *kind;
+    int64_t since_unix_ms, until_unix_ms; /* of the start; until is exclusive */
+} store_runs_query_t;
 /* Newest first, `limit` cut to 1..STORE_LIST_MAX, without the packed records' bytes. `cursor` is NULL or "" for the
  * newest, else the `next_cursor` of the page before (a run id); `next_cursor` is NULL on the last page. A page may hold
  * fewer runs than asked for. NOT_FOUND: the cursor is none. */
 enum { STORE_LIST_MAX = 100 };
-void store_runs_list(store_t *store, const char *caller, uint32_t limit, const char *cursor, store_runs_cb cb,
-                     void *data);
+void store_runs_list(store_t *store, const char *caller, const store_runs_query_t *query, store_runs_cb cb, void *data);
 /* Any text as `run_id`; another caller's run is NOT_FOUND. */
 void store_run_get(store_t *store, const char *caller, const char *run_id, store_runs_cb cb, void *data);
 
-enum { STORE_CLAIM_KEY_MAX = 128 };
-void store_claim_key(const char *caller, const char *request_id, char out[STORE_CLAIM_KEY_MAX]);
+enum { STORE_CLAIM_KEY_MAX = 160, STORE_INSTALLATION_MAX = 32 };
+void store_claim_key(const store_t *store, const char *caller, const char *request_id, char out[STORE_CLAIM_KEY_MAX]);
+/* The claim's key of an Idempotency-Key: 32 hex. */
+void store_claim_id_of_key(const char *key, size_t len, char out[33]);
+/* "plimsoll:2:{NAME}:" NAME of whoever writes keys beside the store. */
+void store_key_prefix(const char *installation, char out[STORE_CLAIM_KEY_MAX]);
 
 /* The scripts, for the benchmark and the tests. */
 extern const char STORE_LUA_ADMIT[], STORE_LUA_SETTLE[];

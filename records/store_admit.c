@@ -28,8 +28,7 @@ typedef struct {
 } admitting_t;
 
 _Static_assert(ADMIT_OK == 0 && ADMIT_JOIN == 1 && ADMIT_ANSWERED == 2 && ADMIT_ANSWER_GONE == 3 &&
-                   ADMIT_OUTCOME_UNKNOWN == 4 && ADMIT_CONFLICT == 5 && ADMIT_NO_PLACE == 6 && ADMIT_NO_SLOT == 7 &&
-                   ADMIT_NO_RATE == 8,
+                   ADMIT_OUTCOME_UNKNOWN == 4 && ADMIT_CONFLICT == 5 && ADMIT_NO_PLACE == 6 && ADMIT_CAPPED == 7,
                "the script answers these numbers");
 
 static admitting_t *admitting_checked(void *data)
@@ -131,7 +130,7 @@ static bool read_rest(const redisReply *rest, store_admitted_t *out)
 static void read_corrupt_claim(const admitting_t *a, store_admitted_t *out)
 {
     char key[STORE_CLAIM_KEY_MAX];
-    store_claim_key(a->caller, a->request_id, key);
+    store_claim_key(a->store, a->caller, a->request_id, key);
     store_log_corrupt(key);
     out->outcome = ADMIT_OUTCOME_UNKNOWN;
     out->answer = NULL;
@@ -143,7 +142,7 @@ static void read_corrupt_claim(const admitting_t *a, store_admitted_t *out)
 static void read_corrupt_count(const admitting_t *a, const char *name, store_admitted_t *out)
 {
     char key[STORE_CLAIM_KEY_MAX];
-    store_prefix_t prefix = store_prefix(a->caller);
+    store_prefix_t prefix = store_prefix(a->store, a->caller);
     store_key(key, &prefix, name, "");
     store_log_corrupt(key);
     out->outcome = ADMIT_NO_STORE;
@@ -208,12 +207,14 @@ static bool read_reply(const admitting_t *a, const redisReply *reply, store_admi
         if (!read_rest(reply->element[6], out))
             read_corrupt_claim(a, out);
         return true;
-    case ADMIT_NO_SLOT:
-        out->outcome = ADMIT_NO_SLOT;
+    case ADMIT_CAPPED:
+        out->outcome = ADMIT_CAPPED;
+        out->cap = CAP_SLOTS;
         out->retry_after_ms = STORE_SLOT_RETRY_MS;
         return true;
-    case ADMIT_NO_RATE:
-        out->outcome = ADMIT_NO_RATE;
+    case STORE_STATUS_NO_RATE:
+        out->outcome = ADMIT_CAPPED;
+        out->cap = CAP_RATE;
         out->retry_after_ms = ceil_ms(reply->element[3]->integer);
         return true;
     case STORE_STATUS_WITHDRAWN:
@@ -283,7 +284,7 @@ static pace_t pace_of(uint32_t rate_per_min, uint32_t burst)
 
 static void admitting_send(admitting_t *a, char mode, uint32_t lease_ms, uint32_t slots, pace_t pace)
 {
-    store_prefix_t prefix = store_prefix(a->caller);
+    store_prefix_t prefix = store_prefix(a->store, a->caller);
     char keys[3][STORE_CLAIM_KEY_MAX], lease[16], claim_ttl[24], cap[16], interval[24], window[24], window_ms[24];
     store_argv_t args = {.argc = 0};
     store_argv_add(&args, keys[0], store_key(keys[0], &prefix, "slots", ""));
@@ -342,10 +343,10 @@ void store_admit(store_t *store, const store_admission_t *admission, store_admit
         finish_later(a);
         return;
     }
-    pace_t pace = pace_of(admission->rate_per_min, admission->burst);
+    pace_t pace = pace_of(admission->caps.rate_per_min, admission->caps.burst);
     a->takes = true;
     a->burst = pace.burst;
-    admitting_send(a, admission->has_place ? 'p' : 'n', admission->lease_ms, admission->slots, pace);
+    admitting_send(a, admission->has_place ? 'p' : 'n', admission->lease_ms, admission->caps.slots, pace);
 }
 
 void store_claim_look(store_t *store, const char *caller, const char *request_id, const char *request_sha256,
@@ -355,4 +356,13 @@ void store_claim_look(store_t *store, const char *caller, const char *request_id
     admitting_t *a = admitting_create(store, caller, request_id, request_sha256, no_run, cb, data);
     if (a != NULL)
         admitting_send(a, 'l', 0, 0, (pace_t){0, 0});
+}
+
+void store_claim_find(store_t *store, const char *caller, const char *request_id, store_admitted_cb cb, void *data)
+{
+    static const char no_run[] = "00000000000000000000000000000000",
+                      any[] = "0000000000000000000000000000000000000000000000000000000000000000";
+    admitting_t *a = admitting_create(store, caller, request_id, any, no_run, cb, data);
+    if (a != NULL)
+        admitting_send(a, 'f', 0, 0, (pace_t){0, 0});
 }

@@ -8,7 +8,8 @@ enum {
     STORE_MAGIC = 0x73746f72,
     STORE_ID = 32,                                       /* run and request ids: 16 bytes as lowercase hex */
     STORE_SHA = 64,                                      /* digests: 32 bytes as lowercase hex */
-    STORE_PREFIX = 11 + 1 + STORE_ID + 2,                /* "plimsoll:1:" "{" tag "}:" */
+    STORE_ROOT_MAX = 12 + STORE_INSTALLATION_MAX + 2,    /* "plimsoll:2:{" installation "}:" */
+    STORE_PREFIX_MAX = STORE_ROOT_MAX + STORE_ID + 1,    /* root, a caller's tag, ":" */
     STORE_CLAIM_HEAD = 1 + STORE_SHA + 1 + STORE_ID + 1, /* state, digest, '.', run id, ':' */
     STORE_BACKEND_MAX = 32,
     STORE_CODE_MAX = 31,
@@ -30,6 +31,7 @@ enum { STORE_WITHDRAWALS_MAX = STORE_RETRY_MAX / 2 };
 
 /* The scripts' answers: admit_outcome_t where they are the same. */
 typedef enum {
+    STORE_STATUS_NO_RATE = 8,
     STORE_STATUS_WITHDRAWN = 9,
     STORE_STATUS_CLAIM_CORRUPT = 20,
     STORE_STATUS_SLOTS_CORRUPT = 21,
@@ -63,9 +65,15 @@ typedef struct {
     bool up;
 } store_link_t;
 
+typedef struct {
+    size_t len;
+    char text[STORE_PREFIX_MAX + 1];
+} store_prefix_t;
+
 struct store {
     uint32_t magic;
     loop_t *loop;
+    store_prefix_t root;
     store_link_t links[STORE_LINKS];
     unsigned links_up;
     redis_subscription_t *subscription;
@@ -76,6 +84,7 @@ struct store {
     /* A command timed out and nothing was answered since. While something waits to be retried, and so probes,
      * admissions are not even sent: each would only be one more to take back. */
     bool silent;
+    uint64_t receipts_dropped;
     bool closing;
 };
 
@@ -83,10 +92,8 @@ struct store {
 redis_t *store_redis_for(store_t *store, const char *id);
 
 /* store_keys.c */
-typedef struct {
-    char text[STORE_PREFIX + 1];
-} store_prefix_t;
-store_prefix_t store_prefix(const char *caller);
+/* Of a caller's keys; `caller` NULL: of the installation's own. */
+store_prefix_t store_prefix(const store_t *store, const char *caller);
 /* prefix + name + id; all of it must fit, which it does for ids of STORE_ID. `id` may be "". Returns the length. */
 size_t store_key(char out[STORE_CLAIM_KEY_MAX], const store_prefix_t *prefix, const char *name, const char *id);
 /* Exactly `len` lowercase hex digits and the end. */
@@ -95,6 +102,8 @@ bool store_is_hexn(const char *base, size_t have, size_t len);
 /* 1 to max of [a-z0-9_-]. */
 bool store_is_word(const char *base, size_t len, size_t max);
 void store_log_corrupt(const char *key);
+/* 1 to STORE_INSTALLATION_MAX of [a-z0-9-]. */
+bool store_is_installation(const char *name);
 
 /* Keys first, then arguments; not owned. */
 enum { STORE_ARGS_MAX = 12 };

@@ -41,29 +41,59 @@ bool store_is_word(const char *base, size_t len, size_t max)
     return true;
 }
 
-store_prefix_t store_prefix(const char *caller)
+bool store_is_installation(const char *name)
+{
+    size_t len = strnlen(name, STORE_INSTALLATION_MAX + 1);
+    return store_is_word(name, len, STORE_INSTALLATION_MAX) && memchr(name, '_', len) == NULL;
+}
+
+void store_key_prefix(const char *installation, char out[STORE_CLAIM_KEY_MAX])
+{
+    if (!store_is_installation(installation))
+        mem_fatal("store: not an installation's name");
+    snprintf(out, STORE_CLAIM_KEY_MAX, "plimsoll:2:{%s}:", installation);
+}
+
+store_prefix_t store_prefix(const store_t *store, const char *caller)
 {
     char digest[SHA256_HEX + 1];
+    store_prefix_t prefix = store->root;
+    if (caller == NULL)
+        return prefix;
     sha256_hex(caller, strlen(caller), digest);
-    store_prefix_t prefix;
-    snprintf(prefix.text, sizeof(prefix.text), "plimsoll:1:{%.*s}:", STORE_ID, digest);
+    memcpy(prefix.text + prefix.len, digest, STORE_ID);
+    prefix.len += STORE_ID;
+    prefix.text[prefix.len++] = ':';
+    prefix.text[prefix.len] = '\0';
     return prefix;
 }
 
 size_t store_key(char out[STORE_CLAIM_KEY_MAX], const store_prefix_t *prefix, const char *name, const char *id)
 {
     size_t name_len = strlen(name), id_len = strlen(id);
-    if (STORE_PREFIX + name_len + id_len >= STORE_CLAIM_KEY_MAX)
+    if (prefix->len + name_len + id_len >= STORE_CLAIM_KEY_MAX)
         mem_fatal("store key too long");
-    memcpy(out, prefix->text, STORE_PREFIX);
-    memcpy(out + STORE_PREFIX, name, name_len);
-    memcpy(out + STORE_PREFIX + name_len, id, id_len + 1);
-    return STORE_PREFIX + name_len + id_len;
+    memcpy(out, prefix->text, prefix->len);
+    memcpy(out + prefix->len, name, name_len);
+    memcpy(out + prefix->len + name_len, id, id_len + 1);
+    return prefix->len + name_len + id_len;
 }
 
-void store_claim_key(const char *caller, const char *request_id, char out[STORE_CLAIM_KEY_MAX])
+void store_claim_id_of_key(const char *key, size_t len, char out[STORE_ID + 1])
 {
-    store_prefix_t prefix = store_prefix(caller);
+    static const char domain[] = "plimsoll.idempotency-key.v1"; /* with its NUL */
+    uint8_t digest[SHA256_BYTES];
+    sha256_t *s = sha256_begin();
+    sha256_add(s, domain, sizeof(domain));
+    sha256_add(s, key, len);
+    sha256_end(s, digest);
+    for (size_t i = 0; i != STORE_ID / 2; ++i)
+        snprintf(out + 2 * i, 3, "%02x", digest[i]);
+}
+
+void store_claim_key(const store_t *store, const char *caller, const char *request_id, char out[STORE_CLAIM_KEY_MAX])
+{
+    store_prefix_t prefix = store_prefix(store, caller);
     store_key(out, &prefix, "claim:", store_is_hex(request_id, STORE_ID) ? request_id : "-");
 }
 

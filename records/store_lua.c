@@ -54,7 +54,7 @@ const char STORE_LUA_ADMIT[] =
     "  if type(c) == 'string' then s, d, r, at = string.match(c, '^([LJAGUW])(%x+)%.(%x+):()') end\n"
     "  if not s or #d ~= 64 or #r ~= 32 then return {20, left, tat - us, 0, 0} end\n"
     "  if s ~= 'W' then\n"
-    "    if d ~= ARGV[2] then return {5, left, tat - us, 0, 0} end\n"
+    "    if d ~= ARGV[2] and ARGV[1] ~= 'f' then return {5, left, tat - us, 0, 0} end\n"
     "    if s == 'A' then return {2, left, tat - us, 0, 0, r, string.sub(c, at)} end\n"
     "    if s == 'G' then return {3, left, tat - us, 0, 0, r, string.sub(c, at)} end\n"
     "    if s == 'U' then return {4, left, tat - us, 0, 0, r, string.sub(c, at)} end\n"
@@ -68,12 +68,12 @@ const char STORE_LUA_ADMIT[] =
     "    end\n"
     /* The owner died or lost Redis for the whole margin. Somebody is told so now, hence it is final. */
     "    call('SET', claim, 'U' .. d .. '.' .. r .. ':unavailable', 'PX', '86400000')\n"
-    "    call('PUBLISH', 'plimsoll:1:settled', claim)\n"
+    "    call('PUBLISH', string.match(claim, '^[^}]*}:') .. 'settled', claim)\n"
     "    return {4, left, tat - us, 0, 0, r, 'unavailable'}\n"
     "  end\n"
     "  if r == ARGV[3] then return {9, left, tat - us, 0, 0} end\n"
     "end\n"
-    "if ARGV[1] ~= 'p' then return {ARGV[1] == 'l' and 0 or 6, left, tat - us, 0, 0} end\n"
+    "if ARGV[1] ~= 'p' then return {ARGV[1] == 'n' and 6 or 0, left, tat - us, 0, 0} end\n"
     "local used = try('ZCARD', KEYS[1])\n"
     "if type(used) ~= 'number' then\n"
     "  if call('PTTL', KEYS[1]) < 0 then call('PEXPIRE', KEYS[1], '86400000') end\n"
@@ -180,7 +180,7 @@ const char STORE_LUA_SETTLE[] =
     "    if kept <= 16 or kept % 16 == 0 then call('PEXPIRE', KEYS[3], '34560000000') end\n"
     "  end\n"
     "end\n"
-    "if publish then call('PUBLISH', 'plimsoll:1:settled', claim) end\n"
+    "if publish then call('PUBLISH', string.match(claim, '^[^}]*}:') .. 'settled', claim) end\n"
     "return bad\n";
 
 /*

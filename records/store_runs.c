@@ -32,7 +32,7 @@ static reading_t *reading_create(store_t *store, const char *caller, store_runs_
     r->store = store;
     r->cb = cb;
     r->data = data;
-    r->prefix = store_prefix(caller);
+    r->prefix = store_prefix(store, caller);
     return r;
 }
 
@@ -130,9 +130,10 @@ static void on_page(void *data, redis_status_t status, const redisReply *reply, 
     finish(r, STORE_AWAY, NULL, 0, NULL);
 }
 
-void store_runs_list(store_t *store, const char *caller, uint32_t limit, const char *cursor, store_runs_cb cb,
-                     void *data)
+void store_runs_list(store_t *store, const char *caller, const store_runs_query_t *query, store_runs_cb cb, void *data)
 {
+    uint32_t limit = query->limit;
+    const char *cursor = query->cursor;
     reading_t *r = reading_create(store, caller, cb, data);
     r->limit = limit == 0 ? 1 : limit > STORE_LIST_MAX ? STORE_LIST_MAX : limit;
     if (cursor == NULL)
@@ -148,8 +149,8 @@ void store_runs_list(store_t *store, const char *caller, uint32_t limit, const c
                    (size_t)sprintf(most, "%u", r->limit + 1)); /* one more tells whether there is a next page */
     store_argv_add(&args, cursor, strlen(cursor));
     store_argv_add(&args, runs, store_key(runs, &r->prefix, "run:", ""));
-    redis_eval(store_redis_for(store, r->prefix.text + 12), &store->runs, STORE_DEADLINE_MS, on_page, r, args.nkeys,
-               args.argc, args.base, args.len);
+    redis_eval(store_redis_for(store, r->prefix.text + store->root.len), &store->runs, STORE_DEADLINE_MS, on_page, r,
+               args.nkeys, args.argc, args.base, args.len);
 }
 
 static void on_run(void *data, redis_status_t status, const redisReply *reply, const char *err)

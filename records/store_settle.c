@@ -179,7 +179,7 @@ static store_settling_t *settling_build(store_t *store, const store_settlement_t
     /* A run whose digest nobody knows still uses its id up: no request has this digest. */
     static const char no_digest[] = "0000000000000000000000000000000000000000000000000000000000000000";
     const char *digest = store_is_hex(settlement->request_sha256, STORE_SHA) ? settlement->request_sha256 : no_digest;
-    store_prefix_t prefix = store_prefix(settlement->caller);
+    store_prefix_t prefix = store_prefix(store, settlement->caller);
     char keys[KEYS][STORE_CLAIM_KEY_MAX], value[CLAIM_VALUE_MAX + 1];
     store_argv_t args = {.argc = 0};
     store_argv_add(&args, keys[KEY_SLOTS], store_key(keys[KEY_SLOTS], &prefix, "slots", ""));

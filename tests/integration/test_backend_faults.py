@@ -64,7 +64,7 @@ class StoreSocket:
         """Slots whose lease still runs, of all callers."""
         seconds, micros = self.command("TIME")
         now = int(seconds) * 1000 + int(micros) // 1000
-        return sum(self.command("ZCOUNT", key.decode(), f"({now}", "+inf") for key in self.command("KEYS", "plimsoll:1:*:slots"))
+        return sum(self.command("ZCOUNT", key.decode(), f"({now}", "+inf") for key in self.command("KEYS", "plimsoll:2:*:slots"))
 
 
 def process(gw, name):

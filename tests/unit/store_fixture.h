@@ -134,7 +134,8 @@ static __attribute__((unused)) bool store_idle(void)
 
 static __attribute__((unused)) void store_open(void)
 {
-    fx.store = store_create(fx.loop, &fx.address, &(store_callbacks_t){.on_settled = note_settled});
+    fx.store = store_create(fx.loop, &fx.address, &(store_settings_t){.installation = "test"},
+                            &(store_callbacks_t){.on_settled = note_settled});
     turn_until(store_up);
 }
 
@@ -195,7 +196,7 @@ static __attribute__((unused)) redisReply *direct(const char *format, ...)
 
 /* A caller, a request and a run nobody else in the program uses. */
 typedef struct {
-    char caller[33], request_id[33], digest[65], run_id[33], prefix[64];
+    char caller[33], request_id[33], digest[65], run_id[33], prefix[96];
 } ids_t;
 
 static __attribute__((unused)) ids_t ids_fresh(void)
@@ -207,7 +208,7 @@ static __attribute__((unused)) ids_t ids_fresh(void)
     random_hex(ids.digest, 32);
     random_hex(ids.run_id, 16);
     sha256_hex(ids.caller, 32, sha);
-    snprintf(ids.prefix, sizeof(ids.prefix), "plimsoll:1:{%.32s}:", sha);
+    snprintf(ids.prefix, sizeof(ids.prefix), "plimsoll:2:{test}:%.32s:", sha);
     return ids;
 }
 
@@ -415,7 +416,7 @@ static __attribute__((unused)) const seen_t *list_runs(const char *caller, uint3
 {
     static seen_t out;
     memset(&out, 0, sizeof(out));
-    store_runs_list(fx.store, caller, limit, cursor, note_runs, &out);
+    store_runs_list(fx.store, caller, &(store_runs_query_t){.limit = limit, .cursor = cursor}, note_runs, &out);
     assert_int_equal(out.calls, 0);
     await_calls(&out.calls);
     return &out;

@@ -25,8 +25,9 @@ static void the_claims_key_is_the_documented_one(void **state)
     (void)state;
     char key[STORE_CLAIM_KEY_MAX];
     /* SHA-256 of "alice", as coreutils computes it */
-    store_claim_key("alice", "0123456789abcdef0123456789abcdef", key);
-    assert_string_equal(key, "plimsoll:1:{2bd806c97f0e00af1a1fc3328fa763a9}:claim:0123456789abcdef0123456789abcdef");
+    store_claim_key(fx.store, "alice", "0123456789abcdef0123456789abcdef", key);
+    assert_string_equal(key,
+                        "plimsoll:2:{test}:2bd806c97f0e00af1a1fc3328fa763a9:claim:0123456789abcdef0123456789abcdef");
 }
 
 static void two_callers_may_use_the_same_id(void **state)
@@ -197,13 +198,13 @@ static void unkeyed_runs_take_slots_and_rate_but_no_claim(void **state)
     ids_t ids = ids_fresh();
     store_admission_t admission = admission_of(&ids);
     admission.request_id = NULL;
-    admission.slots = 1;
-    admission.rate_per_min = 1;
-    admission.burst = 2;
+    admission.caps.slots = 1;
+    admission.caps.rate_per_min = 1;
+    admission.caps.burst = 2;
     store_admitted_t said = admit_now(&admission);
     assert_int_equal(said.outcome, ADMIT_OK);
     assert_int_equal(said.rate_remaining, 1);
-    assert_int_equal(admit_now(&admission).outcome, ADMIT_NO_SLOT);
+    assert_int_equal(admit_now(&admission).outcome, ADMIT_CAPPED);
     store_settlement_t s = settlement_of(&ids, VERDICT_ANSWERED);
     s.request_id = NULL;
     assert_true(settle_now(&s));
@@ -249,7 +250,7 @@ static void a_lease_that_ran_out_is_unknown_for_good(void **state)
     ids_t ids = ids_fresh(), again = ids_next_run(ids);
     store_admission_t admission = admission_of(&ids);
     admission.lease_ms = 60;
-    admission.slots = 1;
+    admission.caps.slots = 1;
     assert_int_equal(admit_now(&admission).outcome, ADMIT_OK);
     assert_int_equal(admit(&again).outcome, ADMIT_JOIN);
     usleep(61 * 1000);
@@ -301,13 +302,13 @@ static void slots_of_the_dead_free_themselves(void **state)
         ids_t ids = ids_next_request(first);
         store_admission_t admission = admission_of(&ids);
         admission.lease_ms = 100;
-        admission.slots = 10;
+        admission.caps.slots = 10;
         assert_int_equal(admit_now(&admission).outcome, ADMIT_OK);
     }
     usleep(101 * 1000);
     ids_t next = ids_next_request(first);
     store_admission_t admission = admission_of(&next);
-    admission.slots = 10;
+    admission.caps.slots = 10;
     store_admitted_t said = admit_now(&admission);
     assert_int_equal(said.outcome, ADMIT_OK);
     assert_int_equal(said.slots_in_use, 1);
@@ -323,9 +324,9 @@ static void a_short_lease_does_not_end_a_long_one(void **state)
     assert_int_equal(admit_now(&admission).outcome, ADMIT_OK);
     usleep(25 * 1000);
     admission = admission_of(&third);
-    admission.slots = 1;
+    admission.caps.slots = 1;
     store_admitted_t said = admit_now(&admission);
-    assert_int_equal(said.outcome, ADMIT_NO_SLOT);
+    assert_int_equal(said.outcome, ADMIT_CAPPED);
     assert_int_equal(said.slots_in_use, 1);
 }
 
@@ -339,9 +340,9 @@ static void slots_are_exact(void **state)
     for (int i = 0; i <= SLOTS; ++i) {
         ids[i] = ids_next_request(first);
         store_admission_t admission = admission_of(&ids[i]);
-        admission.slots = SLOTS;
+        admission.caps.slots = SLOTS;
         store_admitted_t said = admit_now(&admission);
-        assert_int_equal(said.outcome, i < SLOTS ? ADMIT_OK : ADMIT_NO_SLOT);
+        assert_int_equal(said.outcome, i < SLOTS ? ADMIT_OK : ADMIT_CAPPED);
         assert_int_equal(said.slots_in_use, i < SLOTS ? i + 1 : SLOTS);
         if (i == SLOTS)
             assert_in_range(said.retry_after_ms, 1, 60000);
@@ -349,7 +350,7 @@ static void slots_are_exact(void **state)
     assert_int_equal(look(&ids[SLOTS]).outcome, ADMIT_OK); /* the refused id is still free */
     assert_true(settle(&ids[1], VERDICT_UNKNOWN));
     store_admission_t admission = admission_of(&ids[SLOTS]);
-    admission.slots = SLOTS;
+    admission.caps.slots = SLOTS;
     assert_int_equal(admit_now(&admission).outcome, ADMIT_OK);
     assert_int_equal(direct_int("ZCARD %sslots", first.prefix), SLOTS);
 }
@@ -357,9 +358,9 @@ static void slots_are_exact(void **state)
 static store_admitted_t admit_limited(const ids_t *ids, uint32_t rate, uint32_t burst, uint32_t slots)
 {
     store_admission_t admission = admission_of(ids);
-    admission.rate_per_min = rate;
-    admission.burst = burst;
-    admission.slots = slots;
+    admission.caps.rate_per_min = rate;
+    admission.caps.burst = burst;
+    admission.caps.slots = slots;
     return admit_now(&admission);
 }
 
@@ -373,7 +374,7 @@ static void the_burst_is_exact(void **state)
         ids_t ids = ids_next_request(first);
         store_admitted_t said = admit_limited(&ids, 60, BURST, 0);
         assert_true(clock_mono_ms() - began < 900); /* else a further one is right */
-        assert_int_equal(said.outcome, i < BURST ? ADMIT_OK : ADMIT_NO_RATE);
+        assert_int_equal(said.outcome, i < BURST ? ADMIT_OK : ADMIT_CAPPED);
         assert_int_equal(said.rate_limit, BURST);
         assert_int_equal(said.rate_remaining, i < BURST ? BURST - 1 - i : 0);
         uint32_t most = (uint32_t)(i < BURST ? i + 1 : BURST) * 1000;
@@ -398,14 +399,14 @@ static void waiting_exactly_as_told_succeeds(void **state)
             for (int tries = 0;; ++tries) { /* spend the burst */
                 ids_t ids = ids_next_request(first);
                 said = admit_limited(&ids, rates[i], 2, 0);
-                if (said.outcome == ADMIT_NO_RATE)
+                if (said.outcome == ADMIT_CAPPED)
                     break;
                 assert_int_equal(said.outcome, ADMIT_OK);
                 assert_true(tries < 1000);
                 if (tries == 100)
                     break; /* a machine slower than this rate */
             }
-            if (said.outcome != ADMIT_NO_RATE)
+            if (said.outcome != ADMIT_CAPPED)
                 continue;
             ++refused;
             assert_in_range(said.retry_after_ms, 1, 60000 / rates[i] + 1);
@@ -424,12 +425,12 @@ static void waiting_less_than_told_does_not(void **state)
     ids_t first = ids_fresh(), second = ids_next_request(first);
     assert_int_equal(admit_limited(&first, 60, 1, 0).outcome, ADMIT_OK);
     store_admitted_t said = admit_limited(&second, 60, 1, 0);
-    assert_int_equal(said.outcome, ADMIT_NO_RATE);
+    assert_int_equal(said.outcome, ADMIT_CAPPED);
     assert_true(said.retry_after_ms > 500);
     usleep((said.retry_after_ms - 500) * 1000);
     uint32_t before = said.retry_after_ms;
     said = admit_limited(&second, 60, 1, 0);
-    assert_int_equal(said.outcome, ADMIT_NO_RATE);
+    assert_int_equal(said.outcome, ADMIT_CAPPED);
     assert_in_range(said.retry_after_ms, 1, 500);
     assert_true(said.retry_after_ms < before);
 }
@@ -441,14 +442,14 @@ static void a_run_refused_for_a_slot_spends_no_rate(void **state)
     ids_t a = ids_fresh(), b = ids_next_request(a), c = ids_next_request(a), d = ids_next_request(a);
     assert_int_equal(admit_limited(&a, 2, 2, 1).rate_remaining, 1);
     store_admitted_t said = admit_limited(&b, 2, 2, 1);
-    assert_int_equal(said.outcome, ADMIT_NO_SLOT);
+    assert_int_equal(said.outcome, ADMIT_CAPPED);
     assert_int_equal(said.rate_remaining, 1);
     assert_true(settle(&a, VERDICT_ANSWERED));
     said = admit_limited(&c, 2, 2, 1);
     assert_int_equal(said.outcome, ADMIT_OK);
     assert_int_equal(said.rate_remaining, 0);
     assert_true(settle(&c, VERDICT_ANSWERED));
-    assert_int_equal(admit_limited(&d, 2, 2, 1).outcome, ADMIT_NO_RATE);
+    assert_int_equal(admit_limited(&d, 2, 2, 1).outcome, ADMIT_CAPPED);
 }
 
 static void a_refused_run_costs_no_rate_however_often_it_is_settled(void **state)
@@ -471,7 +472,7 @@ static void a_refused_run_costs_no_rate_however_often_it_is_settled(void **state
         assert_true(settle(&back, VERDICT_REFUSED));
     assert_int_equal(admit_limited(&next, 1, 2, 0).outcome, ADMIT_OK);
     next = ids_next_request(first);
-    assert_int_equal(admit_limited(&next, 1, 2, 0).outcome, ADMIT_NO_RATE);
+    assert_int_equal(admit_limited(&next, 1, 2, 0).outcome, ADMIT_CAPPED);
 }
 
 static void replays_and_conflicts_cost_nothing(void **state)
@@ -514,7 +515,7 @@ static void extreme_limits_stay_exact(void **state)
         assert_true(direct_int("PTTL %srate", ids.prefix) != -1); /* it ends, or has ended */
         ids_t next = ids_next_request(ids);
         said = admit_limited(&next, rows[i].rate, rows[i].burst, UINT32_MAX);
-        assert_int_equal(said.outcome, said.rate_limit == 1 ? ADMIT_NO_RATE : ADMIT_OK);
+        assert_int_equal(said.outcome, said.rate_limit == 1 ? ADMIT_CAPPED : ADMIT_OK);
         if (said.outcome == ADMIT_OK && rows[i].rate == 1)
             assert_int_equal(said.rate_remaining, said.rate_limit - 2);
     }
@@ -530,7 +531,7 @@ static void a_smaller_limit_costs_at_most_its_own_window(void **state)
     }
     ids_t ids = ids_next_request(first);
     store_admitted_t said = admit_limited(&ids, 60, 1, 0);
-    assert_int_equal(said.outcome, ADMIT_NO_RATE);
+    assert_int_equal(said.outcome, ADMIT_CAPPED);
     assert_in_range(said.retry_after_ms, 1, 1000);
 }
 
@@ -580,7 +581,7 @@ static void waiters_are_told(void **state)
         ids_t ids = ids_fresh();
         for (int waits = 0; waits <= 2; ++waits) {
             ids = ids_next_request(ids);
-            store_claim_key(ids.caller, ids.request_id, key);
+            store_claim_key(fx.store, ids.caller, ids.request_id, key);
             assert_int_equal(admit(&ids).outcome, ADMIT_OK);
             if (waits > 0)
                 assert_int_equal(waits == 1 ? admit(&ids).outcome : look(&ids).outcome, ADMIT_JOIN);
@@ -609,10 +610,10 @@ static void waiters_are_told(void **state)
     char *big = mem_alloc(STORE_CLAIM_KEY_MAX + 1);
     for (size_t len = STORE_CLAIM_KEY_MAX - 1; len <= STORE_CLAIM_KEY_MAX + 1; ++len) {
         memset(big, 'x', len);
-        direct_do("PUBLISH plimsoll:1:settled %b", big, len);
+        direct_do("PUBLISH plimsoll:2:{test}:settled %b", big, len);
     }
     free(big);
-    direct_do("PUBLISH plimsoll:1:settled %b", "a\0b", (size_t)3);
+    direct_do("PUBLISH plimsoll:2:{test}:settled %b", "a\0b", (size_t)3);
     turn_for(50);
     assert_int_equal(fx.settled_seen, 1); /* only the one that fits */
 }

@@ -35,9 +35,9 @@ static void a_frozen_redis_is_answered_for_in_time_and_keeps_nothing(void **stat
         store_admission_t admission = admission_of(&ids[i]);
         if (i % 2 != 0)
             admission.request_id = NULL;
-        admission.slots = RUNS;
-        admission.rate_per_min = 1;
-        admission.burst = RUNS;
+        admission.caps.slots = RUNS;
+        admission.caps.rate_per_min = 1;
+        admission.caps.burst = RUNS;
         store_admit(fx.store, &admission, note_admitted, &out[i]);
     }
     for (int i = 0; i != RUNS; ++i) {
@@ -145,7 +145,7 @@ static void claims_survive_a_killed_redis(void **state)
     (void)state;
     ids_t live = ids_fresh(), done = ids_fresh(), unknown = ids_fresh();
     store_admission_t admission = admission_of(&live);
-    admission.slots = 1;
+    admission.caps.slots = 1;
     assert_int_equal(admit_now(&admission).outcome, ADMIT_OK);
     assert_int_equal(admit(&done).outcome, ADMIT_OK);
     assert_int_equal(admit(&unknown).outcome, ADMIT_OK);
@@ -162,8 +162,8 @@ static void claims_survive_a_killed_redis(void **state)
     assert_int_equal(admit(&live).outcome, ADMIT_JOIN);
     ids_t second = ids_next_request(live);
     admission = admission_of(&second);
-    admission.slots = 1;
-    assert_int_equal(admit_now(&admission).outcome, ADMIT_NO_SLOT);
+    admission.caps.slots = 1;
+    assert_int_equal(admit_now(&admission).outcome, ADMIT_CAPPED);
     assert_int_equal(admit(&done).outcome, ADMIT_ANSWERED);
     assert_int_equal(admit(&unknown).outcome, ADMIT_OUTCOME_UNKNOWN);
     assert_string_equal(get_run(done.caller, done.run_id)->runs[0].verdict, "answered");
@@ -326,7 +326,7 @@ static void a_full_redis_refuses_whole_scripts(void **state)
     (void)state;
     ids_t ids = ids_fresh(), running = ids_fresh();
     store_admission_t admission = admission_of(&ids);
-    admission.rate_per_min = admission.burst = 10;
+    admission.caps.rate_per_min = admission.caps.burst = 10;
     assert_int_equal(admit(&running).outcome, ADMIT_OK);
     direct_do("CONFIG SET maxmemory 1");
     assert_int_equal(admit_now(&admission).outcome, ADMIT_NO_STORE);
@@ -419,8 +419,8 @@ static void corrupt_counts_refuse_and_end_by_themselves(void **state)
     for (size_t i = 0; i != sizeof(rates) / sizeof(rates[0]); ++i) {
         ids_t ids = ids_fresh();
         store_admission_t admission = admission_of(&ids);
-        admission.rate_per_min = 60;
-        admission.burst = 5;
+        admission.caps.rate_per_min = 60;
+        admission.caps.burst = 5;
         direct_do("SET %srate %s", ids.prefix, rates[i]);
         assert_int_equal(admit_now(&admission).outcome, ADMIT_NO_STORE);
         assert_in_range(direct_int("PTTL %srate", ids.prefix), 1, 5000);
@@ -428,8 +428,8 @@ static void corrupt_counts_refuse_and_end_by_themselves(void **state)
     }
     ids_t ids = ids_fresh();
     store_admission_t admission = admission_of(&ids);
-    admission.rate_per_min = 60;
-    admission.burst = 5;
+    admission.caps.rate_per_min = 60;
+    admission.caps.burst = 5;
     direct_do("LPUSH %srate junk", ids.prefix);
     assert_int_equal(admit_now(&admission).outcome, ADMIT_NO_STORE);
     direct_do("DEL %srate", ids.prefix);
@@ -446,8 +446,8 @@ static void a_corrupt_rate_is_not_given_back_to(void **state)
     (void)state;
     ids_t ids = ids_fresh();
     store_admission_t admission = admission_of(&ids);
-    admission.rate_per_min = 60;
-    admission.burst = 5;
+    admission.caps.rate_per_min = 60;
+    admission.caps.burst = 5;
     assert_int_equal(admit_now(&admission).outcome, ADMIT_OK);
     direct_do("SET %srate junk", ids.prefix);
     assert_true(settle(&ids, VERDICT_REFUSED));
@@ -582,7 +582,8 @@ static void answers_of_another_shape_are_not_believed(void **state)
     store_t *real = fx.store;
     impostor_start();
     redis_address_t address = {.path = impostor.path};
-    fx.store = store_create(fx.loop, &address, &(store_callbacks_t){.on_settled = NULL});
+    fx.store = store_create(fx.loop, &address, &(store_settings_t){.installation = "test"},
+                            &(store_callbacks_t){.on_settled = NULL});
     turn_until(store_up);
     ids_t ids = ids_fresh();
     for (size_t i = 0; i != sizeof(bad) / sizeof(bad[0]); ++i) {
@@ -622,7 +623,8 @@ static void a_store_that_ends_calls_everybody_back(void **state)
 {
     (void)state;
     store_t *real = fx.store;
-    fx.store = store_create(fx.loop, &fx.address, &(store_callbacks_t){.on_settled = note_settled});
+    fx.store = store_create(fx.loop, &fx.address, &(store_settings_t){.installation = "test"},
+                            &(store_callbacks_t){.on_settled = note_settled});
     turn_until(store_up);
     kill(fx.pid, SIGSTOP);
     ids_t ids = ids_fresh();
@@ -636,7 +638,7 @@ static void a_store_that_ends_calls_everybody_back(void **state)
     store_admit(fx.store, &admission, note_admitted, &admitted);
     store_claim_look(fx.store, ids.caller, ids.request_id, ids.digest, note_admitted, &looked);
     store_settle(fx.store, &settlement, note_stored, &settled);
-    store_runs_list(fx.store, ids.caller, 10, NULL, note_runs, &listed);
+    store_runs_list(fx.store, ids.caller, &(store_runs_query_t){.limit = 10}, note_runs, &listed);
     store_run_get(fx.store, ids.caller, ids.run_id, note_runs, &got);
     store_destroy(fx.store);
     kill(fx.pid, SIGCONT);
