@@ -26,6 +26,7 @@
 #include "gateway/metrics.h"
 #include "gateway/placement.h"
 #include "gateway/run.h"
+#include "gateway/shared_log.h"
 #include "gateway/tls.h"
 #include "gateway/user.h"
 
@@ -506,6 +507,7 @@ static void dispose(control_t *c)
     loop_timer_stop(&c->drain_look);
     if (c->parent != NULL)
         ipc_destroy(c->parent);
+    shared_log_destroy(front->log);
     loop_destroy(c->loop);
     h2o_config_dispose(&front->h2o);
     for (size_t i = 0; i < front->backend_count; i++)
@@ -557,6 +559,7 @@ int front_main(int control_fd, int listen_fd, int metrics_fd)
         log_plain(LOG_ERROR, "the parent sent no callers");
         return 1;
     }
+    front.log = shared_log_create(c.loop, &front.redis, option_str(OPT_PLIMSOLL_INSTALLATION));
     if (!start_lanes(&c))
         return 1;
     Plimsoll__Control__Serving serving = PLIMSOLL__CONTROL__SERVING__INIT;

@@ -25,6 +25,7 @@
 typedef enum { AUTH_CALLERS, AUTH_TOKEN, AUTH_OPEN } auth_mode_t;
 
 struct lane;
+struct shared_log;
 struct link;
 
 typedef struct front {
@@ -47,6 +48,7 @@ typedef struct front {
     char *backend_paths[WALLS_MAX];
     tier_t min_isolation; /* SANDBOX_MIN_ISOLATION: a backend below it serves nothing */
     proxies_t *proxies;
+    struct shared_log *log;
     redis_address_t redis;
     h2o_globalconf_t h2o;
 

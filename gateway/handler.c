@@ -6,6 +6,7 @@
 #include "gateway/answer.h"
 #include "gateway/connect.h"
 #include "gateway/describe.h"
+#include "gateway/log_page.h"
 #include "gateway/metrics.h"
 #include "gateway/run.h"
 #include "gateway/runs_page.h"
@@ -92,6 +93,11 @@ static int on_req(h2o_handler_t *self, h2o_req_t *req)
         break;
     case ROUTE_BACKENDS:
         backends_answer(req, gate);
+        break;
+    case ROUTE_LOG_HEAD:
+    case ROUTE_LOG_INCLUSION:
+    case ROUTE_LOG_CONSISTENCY:
+        log_answer(req, gate);
         break;
     case ROUTE_RUNS:
     case ROUTE_RUN_RECORD:

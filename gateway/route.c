@@ -80,6 +80,12 @@ void route_parse(const char *path, size_t len, const char *prefix, size_t prefix
                 out->kind = procedures[i].kind;
     } else if (!out->pinned && is(&r, "/v1/backends")) {
         out->kind = ROUTE_BACKENDS;
+    } else if (!out->pinned && is(&r, "/v1/log/head")) {
+        out->kind = ROUTE_LOG_HEAD;
+    } else if (!out->pinned && is(&r, "/v1/log/inclusion")) {
+        out->kind = ROUTE_LOG_INCLUSION;
+    } else if (!out->pinned && is(&r, "/v1/log/consistency")) {
+        out->kind = ROUTE_LOG_CONSISTENCY;
     } else if (!out->pinned && is(&r, "/v1/runs")) {
         out->kind = ROUTE_RUNS;
     } else if (!out->pinned && eats(&r, "/v1/runs/") && eats_name(&r, out->argument) && r.len == 0) {

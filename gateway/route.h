@@ -17,6 +17,9 @@ typedef enum {
     ROUTE_CLOSE_SESSION,
     ROUTE_UNKNOWN_PROCEDURE, /* under the service's path, and none of the five */
     ROUTE_BACKENDS,          /* GET /v1/backends */
+    ROUTE_LOG_HEAD,          /* GET /v1/log/head */
+    ROUTE_LOG_INCLUSION,     /* GET /v1/log/inclusion */
+    ROUTE_LOG_CONSISTENCY,   /* GET /v1/log/consistency */
     ROUTE_RUNS,              /* GET /v1/runs */
     ROUTE_RUN_RECORD,        /* GET /v1/runs/ID */
 } route_kind_t;

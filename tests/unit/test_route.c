@@ -51,6 +51,9 @@ static const struct {
     {SERVICE "SessionRun", ROUTE_SESSION_RUN},
     {SERVICE "CloseSession", ROUTE_CLOSE_SESSION},
     {"/v1/backends", ROUTE_BACKENDS},
+    {"/v1/log/head", ROUTE_LOG_HEAD},
+    {"/v1/log/inclusion", ROUTE_LOG_INCLUSION},
+    {"/v1/log/consistency", ROUTE_LOG_CONSISTENCY},
     {"/v1/runs", ROUTE_RUNS},
     {"/v1/runs/0123456789abcdef", ROUTE_RUN_RECORD},
     {SERVICE "run", ROUTE_UNKNOWN_PROCEDURE},
@@ -85,6 +88,11 @@ static const char *const NOTHING[] = {
     "/v1/runs/a/b",
     "/v1/runs/a%20b",
     "/v1/runs/a b",
+    "/v1/log",
+    "/v1/log/",
+    "/v1/log/heads",
+    "/v1/log/head/",
+    "/backends/wasm/v1/log/head",
     "/v1/run",
     "/v2/runs",
     "/v1//runs",
@@ -190,9 +198,9 @@ static void names_at_their_limit(void **state)
 static void who_must_be_known(void **state)
 {
     static const route_kind_t open[] = {ROUTE_HEALTHZ, ROUTE_READYZ, ROUTE_METRICS};
-    static const route_kind_t closed[] = {ROUTE_DESCRIBE,    ROUTE_RUN,           ROUTE_OPEN_SESSION,
-                                          ROUTE_SESSION_RUN, ROUTE_CLOSE_SESSION, ROUTE_UNKNOWN_PROCEDURE,
-                                          ROUTE_BACKENDS,    ROUTE_RUNS,          ROUTE_RUN_RECORD};
+    static const route_kind_t closed[] = {
+        ROUTE_DESCRIBE, ROUTE_RUN,  ROUTE_OPEN_SESSION, ROUTE_SESSION_RUN, ROUTE_CLOSE_SESSION, ROUTE_UNKNOWN_PROCEDURE,
+        ROUTE_BACKENDS, ROUTE_RUNS, ROUTE_RUN_RECORD,   ROUTE_LOG_HEAD,    ROUTE_LOG_INCLUSION, ROUTE_LOG_CONSISTENCY};
     (void)state;
     for (size_t i = 0; i < LEN(open); i++) {
         assert_false(route_needs_caller(open[i]));
