@@ -13,8 +13,8 @@
 #include "config/options_budgets.h"
 #include "config/provider.h"
 #include "config/quote.h"
+#include "config/redis_settings.h"
 #include "config/token.h"
-#include "core/redis.h"
 
 static const char *quoted(char out[QUOTE_BYTES], option_id_t id)
 {
@@ -292,7 +292,6 @@ static void check_records(problems_t *problems)
     const char *url = option_str(OPT_PLIMSOLL_REDIS_URL), *dir = option_str(OPT_PLIMSOLL_STATE_DIR);
     char text[QUOTE_BYTES];
     redis_address_t address;
-    const char *err;
 
     if (dir[0] != '/')
         problems_add(problems, "PLIMSOLL_STATE_DIR is %s: it takes an absolute path",
@@ -305,10 +304,7 @@ static void check_records(problems_t *problems)
                      quoted(text, OPT_PLIMSOLL_INSTALLATION), INSTALLATION_NAME_MAX);
     if (url == NULL)
         return;
-    err = redis_address_parse(url, &address);
-    if (err != NULL)
-        problems_add(problems, "PLIMSOLL_REDIS_URL: %s", err);
-    else
+    if (redis_settings_read(&address, problems))
         redis_address_dispose(&address);
 }
 

@@ -187,10 +187,12 @@ static bool resend_as_eval(command_t *c);
 static void on_refusal(command_t *c, const char *text)
 {
     redis_t *r = c->redis;
-    bool must_drop = is_wrong_server(text);
+    bool has_moved = starts_with(text, "MOVED "), must_drop = has_moved || is_wrong_server(text);
     r->refusing = r->refusing || must_drop; /* a retry out of the callback must not meet the same server */
     tell(c, REDIS_REFUSED, NULL, text);
-    if (must_drop)
+    if (has_moved)
+        redis_link_follow(&r->link, text);
+    else if (must_drop)
         redis_link_fail(&r->link, text);
 }
 

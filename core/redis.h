@@ -18,7 +18,10 @@ enum {
     /* One command more is REDIS_NOT_SENT. Overdue commands count until their late answer or the connection's end. */
     REDIS_PENDING_MAX = 16384,           /* commands in flight on one connection */
     REDIS_OUTPUT_MAX = 32 * 1024 * 1024, /* bytes of commands in flight on one connection */
-    REDIS_CONNECT_MS = 1000,             /* time for lookup + connect + AUTH + SELECT + PING */
+    REDIS_CONNECT_MS = 1000,             /* time for lookup + connect + TLS + AUTH + SELECT + PING */
+    REDIS_SENTINEL_MS = 400,             /* time one Sentinel gets, its lookup and TLS included */
+    REDIS_SENTINELS_MAX = 8,             /* so nobody is asked for longer than 8 x 400 ms */
+    REDIS_HOPS_MAX = 5, /* nodes of a Cluster that may name another one in a row before the configured one is asked */
     /* The first pause before a reconnect; it doubles, with jitter, up to the maximum. A connection that lasted that
      * long starts over with the first. */
     REDIS_RECONNECT_MIN_MS = 50,
@@ -30,6 +33,9 @@ enum {
     REDIS_CREDENTIAL_MAX = 1024, /* bytes of a decoded user or password */
     REDIS_DATABASE_MAX = 65535,
     REDIS_PORT = 6379, /* when the URL has none */
+    REDIS_SENTINEL_PORT = 26379,
+    REDIS_MASTER_NAME_MAX = 64, /* bytes of the name a Sentinel knows its master by */
+    REDIS_HOST_MAX = 253,       /* RFC 1035 section 2.3.4, written out with dots */
 };
 
 typedef enum {
@@ -41,21 +47,51 @@ typedef enum {
 
 typedef void (*redis_cb)(void *data, redis_status_t status, const redisReply *reply, const char *err);
 
+struct ssl_ctx_st; /* OpenSSL's SSL_CTX */
+
+typedef struct {
+    char *host;
+    int port;
+} redis_node_t;
+
 /* Where and how: parsed once from PLIMSOLL_REDIS_URL. Strings are owned by the struct. */
 typedef struct {
-    char *host; /* NULL for a Unix socket */
+    char *host; /* NULL for a Unix socket, and where Sentinels say it */
     int port;
     char *path; /* Unix socket path, else NULL */
     char *user; /* NULL = default user */
     char *password;
     int database;
+    char *home; /* a key that tells which node of a Cluster to use; NULL = none. Not of the URL: redis_address_home */
+    bool is_tls;
+    struct ssl_ctx_st *tls; /* a reference; not of the URL: redis_address_secure */
+    /* Sentinel */
+    char *master; /* the name its master has; NULL = no Sentinel */
+    redis_node_t sentinels[REDIS_SENTINELS_MAX];
+    size_t sentinel_count;
+    char *sentinel_user, *sentinel_password;
+    bool is_sentinel; /* the server is one: nothing but SENTINEL is asked of it */
 } redis_address_t;
 
-/* redis://[user[:password]@]host[:port][/db] and redis+unix:///path/to.sock[?db=N][&user=U][&password=P] (also
- * unix://). Percent-decoding in user, password and path. Returns NULL on success, else what is wrong (static text,
- * never containing the password), and then `out` is empty. */
+/*
+ * redis://[user[:password]@]host[:port][/db]; rediss:// is the same over TLS.
+ * redis+unix:///path/to.sock[?db=N][&user=U][&password=P] (also unix://).
+ * redis+sentinel://[user[:password]@]host[:port][,host[:port]...]/MASTER[?db=N][&sentinel_user=U][&sentinel_password=P]
+ * with the hosts of Sentinels and the credentials of the servers they watch; rediss+sentinel:// is TLS to both.
+ * Percent-decoding in user, password and path. Returns NULL on success, else what is wrong (static text, never
+ * containing the password), and then `out` is empty.
+ */
 const char *redis_address_parse(const char *url, redis_address_t *out);
+void redis_address_copy(redis_address_t *out, const redis_address_t *from);
 void redis_address_dispose(redis_address_t *a);
+/* Reads what TLS needs, once: PEM files of the authorities trusted (NULL = the system's) and of our own certificate and
+ * its key (both or neither). Without a call a TLS address trusts the system's authorities. NULL on success, else what
+ * is wrong (static text). */
+const char *redis_address_secure(redis_address_t *a, const char *ca_file, const char *cert_file, const char *key_file);
+/* Copied. On a Cluster the connection is made to the node that has the slot of this key before it counts as up. */
+void redis_address_home(redis_address_t *a, const char *key);
+/* A host name or a literal address, by its characters and length. */
+bool redis_is_host(const char *host, size_t len);
 
 typedef struct redis redis_t;
 
@@ -82,7 +118,8 @@ bool redis_is_up(const redis_t *r);
 /* Exactly one callback for each call, never before the call returned. Not for commands that change how answers come
  * (SUBSCRIBE, MONITOR, CLIENT REPLY). `argvlen` NULL = NUL-terminated arguments. A late answer after the deadline is
  * dropped. Answers of type error whose text starts READONLY, LOADING or MASTERDOWN also drop the connection, so it is
- * resolved anew. */
+ * resolved anew (and Sentinels are asked again); after MOVED it is made to the node named. An ASK is an error like any
+ * other: while a slot is being moved, following it would find claims free that are still at the other node. */
 void redis_command(redis_t *r, uint32_t deadline_ms, redis_cb cb, void *data, int argc, const char **argv,
                    const size_t *argvlen);
 /* argv holds the keys first, then the arguments. `script` must live until the callback. */

@@ -1,7 +1,7 @@
 /*
- * Where Redis is, from one URL. Follows the redis: and redis+unix: forms the Redis clients share, on the syntax of RFC
- * 3986; stricter than they are, since a typing error that still parses would point the gateway at another store. The
- * texts returned are static: a URL holds a password.
+ * Where Redis is, from one URL. Follows the redis:, rediss:, redis+unix: and redis+sentinel: forms the Redis clients
+ * share, on the syntax of RFC 3986; stricter than they are, since a typing error that still parses would point the
+ * gateway at another store. The texts returned are static: a URL holds a password.
  */
 #include "core/redis.h"
 
@@ -11,9 +11,9 @@
 #include <sys/un.h>
 
 #include "core/mem.h"
+#include "core/redis_tls.h"
 
 enum {
-    HOST_MAX = 253, /* RFC 1035 section 2.3.4, written out with dots */
     PATH_MAX_BYTES = sizeof(((struct sockaddr_un *)0)->sun_path) - 1, /* and its NUL */
 };
 
@@ -104,15 +104,36 @@ static bool parse_number(span_t s, int max, int *out)
     return n <= max;
 }
 
-static bool is_host_name(span_t s)
+static const char NAME_BYTES[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_";
+
+static bool has_only(span_t s, const char *allowed)
 {
-    static const char ALLOWED[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_";
-    if (s.len == 0 || s.len > HOST_MAX || s.base[0] == '-' || s.base[0] == '.')
-        return false;
     for (size_t i = 0; i < s.len; i++)
-        if (strchr(ALLOWED, s.base[i]) == NULL)
+        if (s.base[i] == '\0' || strchr(allowed, s.base[i]) == NULL)
             return false;
     return true;
+}
+
+static bool is_host_name(span_t s)
+{
+    return s.len != 0 && s.len <= REDIS_HOST_MAX && s.base[0] != '-' && s.base[0] != '.' && has_only(s, NAME_BYTES);
+}
+
+static bool is_ipv6(span_t s)
+{
+    char text[INET6_ADDRSTRLEN];
+    uint8_t binary[sizeof(struct in6_addr)];
+    if (s.len >= sizeof(text))
+        return false;
+    memcpy(text, s.base, s.len);
+    text[s.len] = '\0';
+    return inet_pton(AF_INET6, text, binary) == 1;
+}
+
+bool redis_is_host(const char *host, size_t len)
+{
+    span_t s = {host, len};
+    return is_host_name(s) || is_ipv6(s);
 }
 
 static const char *parse_userinfo(span_t s, redis_address_t *out)
@@ -130,17 +151,16 @@ static const char *parse_userinfo(span_t s, redis_address_t *out)
     return NULL;
 }
 
-static const char *parse_host(span_t s, redis_address_t *out)
+static const char *parse_host(span_t s, char **host, int *port)
 {
     const char *colon;
     if (s.len != 0 && s.base[0] == '[') {
         const char *bracket = find_first(s, ']');
-        uint8_t binary[sizeof(struct in6_addr)];
         if (bracket == NULL)
             return "the IPv6 address lacks its ']'";
-        out->host = mem_strndup(s.base + 1, (size_t)(bracket - s.base - 1));
-        if (inet_pton(AF_INET6, out->host, binary) != 1)
+        if (!is_ipv6(span(s.base + 1, bracket)))
             return "what is in brackets is not an IPv6 address";
+        *host = mem_strndup(s.base + 1, (size_t)(bracket - s.base - 1));
         colon = bracket + 1;
         if (colon != span_end(s) && *colon != ':')
             return "only a port may follow the ']'";
@@ -148,31 +168,39 @@ static const char *parse_host(span_t s, redis_address_t *out)
         colon = find_first(s, ':');
         if (colon == NULL)
             colon = span_end(s);
-        span_t host = span(s.base, colon);
-        if (!is_host_name(host))
+        span_t name = span(s.base, colon);
+        if (!is_host_name(name))
             return "the host is missing or not a host name";
-        out->host = mem_strndup(host.base, host.len);
+        *host = mem_strndup(name.base, name.len);
     }
-    if (colon != span_end(s) && (!parse_number(span(colon + 1, span_end(s)), 65535, &out->port) || out->port == 0))
+    if (colon != span_end(s) && (!parse_number(span(colon + 1, span_end(s)), 65535, port) || *port == 0))
         return "the port must be 1 to 65535";
     return NULL;
+}
+
+/* Takes [user[:password]@] from the front of `authority`. */
+static const char *take_userinfo(span_t *authority, redis_address_t *out)
+{
+    const char *at = find_last(*authority, '@');
+    span_t info = span(authority->base, at);
+    if (at == NULL)
+        return NULL;
+    *authority = span(at + 1, span_end(*authority));
+    return parse_userinfo(info, out);
 }
 
 /* [user[:password]@]host[:port][/db] */
 static const char *parse_tcp(span_t s, redis_address_t *out)
 {
-    const char *slash, *at, *err;
+    const char *slash, *err;
     if (find_first(s, '?') != NULL || find_first(s, '#') != NULL)
-        return "a redis:// URL has no '?' or '#'";
+        return "a redis:// or rediss:// URL has no '?' or '#'";
     slash = find_first(s, '/');
     span_t authority = span(s.base, slash != NULL ? slash : span_end(s));
-    if ((at = find_last(authority, '@')) != NULL) {
-        if ((err = parse_userinfo(span(authority.base, at), out)) != NULL)
-            return err;
-        authority = span(at + 1, span_end(authority));
-    }
+    if ((err = take_userinfo(&authority, out)) != NULL)
+        return err;
     out->port = REDIS_PORT;
-    if ((err = parse_host(authority, out)) != NULL)
+    if ((err = parse_host(authority, &out->host, &out->port)) != NULL)
         return err;
     if (slash != NULL && slash + 1 != span_end(s) &&
         !parse_number(span(slash + 1, span_end(s)), REDIS_DATABASE_MAX, &out->database))
@@ -180,33 +208,74 @@ static const char *parse_tcp(span_t s, redis_address_t *out)
     return NULL;
 }
 
-static const char *parse_parameter(span_t s, redis_address_t *out, unsigned *seen)
+static const char *parse_tls(span_t s, redis_address_t *out)
 {
-    enum { DB = 1, PASSWORD = 2, USER = 4 };
+    out->is_tls = true;
+    return parse_tcp(s, out);
+}
+
+/* --- parameters --- */
+
+enum { PARAMETER_DB = 1, PARAMETER_USER = 2, PARAMETER_PASSWORD = 4 };
+
+/* The names the parameters have in a form of the URL, and where their texts go. */
+typedef struct {
+    const char *user_name, *password_name;
+    char **user, **password;
+    const char *names_err;
+} parameters_t;
+
+static unsigned which_parameter(span_t name, const parameters_t *p)
+{
+    if (span_is(name, "db"))
+        return PARAMETER_DB;
+    if (span_is(name, p->user_name))
+        return PARAMETER_USER;
+    return span_is(name, p->password_name) ? PARAMETER_PASSWORD : 0;
+}
+
+static const char *parse_parameter(span_t s, const parameters_t *p, int *database, unsigned *seen)
+{
     const char *equals = find_first(s, '=');
     if (equals == NULL)
         return "a parameter must be written name=value";
-    span_t name = span(s.base, equals), value = span(equals + 1, span_end(s));
-    unsigned which = span_is(name, "db") ? DB : span_is(name, "password") ? PASSWORD : span_is(name, "user") ? USER : 0;
+    span_t value = span(equals + 1, span_end(s));
+    unsigned which = which_parameter(span(s.base, equals), p);
     if (which == 0)
-        return "the parameters are db, user and password";
+        return p->names_err;
     if ((*seen & which) != 0)
         return "a parameter is repeated";
     *seen |= which;
-    if (which == DB && !parse_number(value, REDIS_DATABASE_MAX, &out->database))
+    if (which == PARAMETER_DB && !parse_number(value, REDIS_DATABASE_MAX, database))
         return "the database must be a number";
-    if (which == PASSWORD && (out->password = decode(value, REDIS_CREDENTIAL_MAX)) == NULL)
+    if (which == PARAMETER_PASSWORD && (*p->password = decode(value, REDIS_CREDENTIAL_MAX)) == NULL)
         return "the password is too long or its percent-encoding is malformed";
-    if (which == USER && (value.len == 0 || (out->user = decode(value, REDIS_CREDENTIAL_MAX)) == NULL))
+    if (which == PARAMETER_USER && (value.len == 0 || (*p->user = decode(value, REDIS_CREDENTIAL_MAX)) == NULL))
         return "the user is empty, too long or its percent-encoding is malformed";
+    return NULL;
+}
+
+/* `question` is at the '?', or NULL: there are none. */
+static const char *parse_parameters(const char *question, const char *end, const parameters_t *p, int *database)
+{
+    unsigned seen = 0;
+    while (question != NULL) {
+        span_t rest = span(question + 1, end);
+        const char *next = find_first(rest, '&');
+        const char *err = parse_parameter(span(rest.base, next != NULL ? next : end), p, database, &seen);
+        if (err != NULL)
+            return err;
+        question = next;
+    }
     return NULL;
 }
 
 /* /path[?db=N][&user=U][&password=P] */
 static const char *parse_unix(span_t s, redis_address_t *out)
 {
-    const char *question = find_first(s, '?'), *err;
-    unsigned seen = 0;
+    const char *question = find_first(s, '?');
+    const parameters_t parameters = {"user", "password", &out->user, &out->password,
+                                     "the parameters are db, user and password"};
     span_t path = span(s.base, question != NULL ? question : span_end(s));
     if (find_first(s, '#') != NULL)
         return "a '#' must be written %23";
@@ -214,14 +283,55 @@ static const char *parse_unix(span_t s, redis_address_t *out)
         return "the socket must be an absolute path, after three slashes";
     if ((out->path = decode(path, PATH_MAX_BYTES)) == NULL)
         return "the path is too long for a Unix socket or its percent-encoding is malformed";
-    while (question != NULL) {
-        span_t rest = span(question + 1, span_end(s));
-        const char *next = find_first(rest, '&');
-        if ((err = parse_parameter(span(rest.base, next != NULL ? next : span_end(rest)), out, &seen)) != NULL)
+    return parse_parameters(question, span_end(s), &parameters, &out->database);
+}
+
+/* --- Sentinel --- */
+
+static const char *parse_sentinels(span_t hosts, redis_address_t *out)
+{
+    const char *comma, *err;
+    do {
+        if (out->sentinel_count == REDIS_SENTINELS_MAX)
+            return "there are more than 8 Sentinels";
+        redis_node_t *node = &out->sentinels[out->sentinel_count++];
+        comma = find_first(hosts, ',');
+        node->port = REDIS_SENTINEL_PORT;
+        err = parse_host(span(hosts.base, comma != NULL ? comma : span_end(hosts)), &node->host, &node->port);
+        if (err != NULL)
             return err;
-        question = next;
-    }
+        if (comma != NULL)
+            hosts = span(comma + 1, span_end(hosts));
+    } while (comma != NULL);
     return NULL;
+}
+
+/* [user[:password]@]host[:port][,host[:port]...]/MASTER[?db=N][&sentinel_user=U][&sentinel_password=P] */
+static const char *parse_sentinel(span_t s, redis_address_t *out)
+{
+    const parameters_t parameters = {"sentinel_user", "sentinel_password", &out->sentinel_user, &out->sentinel_password,
+                                     "the parameters are db, sentinel_user and sentinel_password"};
+    const char *slash = find_first(s, '/'), *question = find_first(s, '?'), *err;
+    if (find_first(s, '#') != NULL)
+        return "a '#' must be written %23";
+    if (slash == NULL || (question != NULL && question < slash))
+        return "the master's name must follow the Sentinels, after a slash";
+    span_t authority = span(s.base, slash), name = span(slash + 1, question != NULL ? question : span_end(s));
+    if ((err = take_userinfo(&authority, out)) != NULL || (err = parse_sentinels(authority, out)) != NULL)
+        return err;
+    if (name.len == 0 || name.len > REDIS_MASTER_NAME_MAX || !has_only(name, NAME_BYTES))
+        return "the master's name takes 1 to 64 letters, digits and - . _";
+    out->master = mem_strndup(name.base, name.len);
+    if ((err = parse_parameters(question, span_end(s), &parameters, &out->database)) != NULL)
+        return err;
+    return out->sentinel_user != NULL && out->sentinel_password == NULL ? "sentinel_user needs sentinel_password"
+                                                                        : NULL;
+}
+
+static const char *parse_sentinel_tls(span_t s, redis_address_t *out)
+{
+    out->is_tls = true;
+    return parse_sentinel(s, out);
 }
 
 const char *redis_address_parse(const char *url, redis_address_t *out)
@@ -229,8 +339,13 @@ const char *redis_address_parse(const char *url, redis_address_t *out)
     static const struct {
         const char *scheme;
         const char *(*parse)(span_t, redis_address_t *);
-    } FORMS[] = {{"redis://", parse_tcp}, {"redis+unix://", parse_unix}, {"unix://", parse_unix}};
-    const char *err = "it must start redis://, redis+unix:// or unix://";
+    } FORMS[] = {{"redis://", parse_tcp},
+                 {"rediss://", parse_tls},
+                 {"redis+unix://", parse_unix},
+                 {"unix://", parse_unix},
+                 {"redis+sentinel://", parse_sentinel},
+                 {"rediss+sentinel://", parse_sentinel_tls}};
+    const char *err = "it must start redis://, rediss://, redis+unix://, redis+sentinel:// or rediss+sentinel://";
     *out = (redis_address_t){0};
     if (strnlen(url, REDIS_URL_MAX + 1) > REDIS_URL_MAX)
         return "it is too long";
@@ -253,11 +368,56 @@ static void wipe(char *secret)
     free(secret);
 }
 
+static char *copy_of(const char *s)
+{
+    return s != NULL ? mem_strdup(s) : NULL;
+}
+
+void redis_address_copy(redis_address_t *out, const redis_address_t *from)
+{
+    *out = *from;
+    out->host = copy_of(from->host);
+    out->path = copy_of(from->path);
+    out->user = copy_of(from->user);
+    out->password = copy_of(from->password);
+    out->home = copy_of(from->home);
+    out->master = copy_of(from->master);
+    out->sentinel_user = copy_of(from->sentinel_user);
+    out->sentinel_password = copy_of(from->sentinel_password);
+    for (size_t i = 0; i < from->sentinel_count; i++)
+        out->sentinels[i].host = copy_of(from->sentinels[i].host);
+    redis_tls_ref(out->tls);
+}
+
 void redis_address_dispose(redis_address_t *a)
 {
     free(a->host);
     free(a->path);
     free(a->user);
+    free(a->home);
+    free(a->master);
+    free(a->sentinel_user);
     wipe(a->password);
+    wipe(a->sentinel_password);
+    for (size_t i = 0; i < a->sentinel_count; i++)
+        free(a->sentinels[i].host);
+    redis_tls_unref(a->tls);
     *a = (redis_address_t){0};
+}
+
+const char *redis_address_secure(redis_address_t *a, const char *ca_file, const char *cert_file, const char *key_file)
+{
+    const char *err = NULL;
+    struct ssl_ctx_st *tls = redis_tls_load(ca_file, cert_file, key_file, &err);
+    if (tls == NULL)
+        return err;
+    redis_tls_unref(a->tls);
+    a->tls = tls;
+    return NULL;
+}
+
+void redis_address_home(redis_address_t *a, const char *key)
+{
+    free(a->home);
+    a->home = mem_strdup(key);
 }

@@ -10,8 +10,11 @@
 #include "core/clock.h"
 #include "core/mem.h"
 #include "core/random.h"
+#include "core/redis_moved.h"
 
-enum { LINK_MAGIC = 0x7265646c };
+enum {
+    LINK_MAGIC = 0x7265646c,
+};
 
 static void link_check(const redis_link_t *link)
 {
@@ -40,7 +43,7 @@ bool redis_link_is_up(const redis_link_t *link)
 
 /* --- hiredis' hooks --- */
 
-static void set_events(redis_link_t *link, unsigned events)
+void redis_link_watch(redis_link_t *link, unsigned events)
 {
     if (link->_watch != NULL && events != link->_events)
         watch_set(link->_watch, events);
@@ -50,13 +53,13 @@ static void set_events(redis_link_t *link, unsigned events)
 static void add_read(void *data)
 {
     redis_link_t *link = data;
-    set_events(link, link->_events | WATCH_READ);
+    redis_link_watch(link, link->_events | WATCH_READ);
 }
 
 static void del_read(void *data)
 {
     redis_link_t *link = data;
-    set_events(link, link->_events & ~(unsigned)WATCH_READ);
+    redis_link_watch(link, link->_events & ~(unsigned)WATCH_READ);
 }
 
 /* Commands are written once at the end of the tick. While the socket is connecting, or has no room, only its readiness
@@ -65,7 +68,7 @@ static void add_write(void *data)
 {
     redis_link_t *link = data;
     if (link->_is_writing || link->state == LINK_CONNECTING)
-        set_events(link, link->_events | WATCH_WRITE);
+        redis_link_watch(link, link->_events | WATCH_WRITE);
     else if ((link->_events & WATCH_WRITE) == 0)
         loop_defer(link->loop, &link->_flush);
 }
@@ -73,11 +76,13 @@ static void add_write(void *data)
 static void del_write(void *data)
 {
     redis_link_t *link = data;
-    set_events(link, link->_events & ~(unsigned)WATCH_WRITE);
+    redis_link_watch(link, link->_events & ~(unsigned)WATCH_WRITE);
 }
 
 static void forget_socket(redis_link_t *link)
 {
+    redis_tls_destroy(link->_tls);
+    link->_tls = NULL;
     if (link->_watch != NULL)
         watch_destroy(link->_watch);
     link->_watch = NULL;
@@ -111,6 +116,31 @@ static void detach(redis_link_t *link)
 
 /* --- states --- */
 
+static void forget_node(redis_link_t *link)
+{
+    free(link->_node.host);
+    link->_node = (redis_node_t){0};
+    link->_hops = 0;
+}
+
+static void stop_locating(redis_link_t *link)
+{
+    if (link->_locating != NULL)
+        redis_sentinel_cancel(link->_locating);
+    link->_locating = NULL;
+}
+
+/* Where the connection is made to: the host's name, which is what its certificate must name. */
+const char *redis_link_host(const redis_link_t *link)
+{
+    return link->_node.host != NULL ? link->_node.host : link->address.host;
+}
+
+static int port_of(const redis_link_t *link)
+{
+    return link->_node.host != NULL ? link->_node.port : link->address.port;
+}
+
 static uint32_t jittered(uint32_t ms)
 {
     return ms / 2 + random_below(ms / 2 + 1);
@@ -127,6 +157,10 @@ static uint64_t pause_left(const redis_link_t *link)
 static void pause_then_retry(redis_link_t *link)
 {
     bool was_up = link->state == LINK_UP;
+    /* a Sentinel that named a server of no use may be behind the others */
+    if (link->address.master != NULL && link->_node.host != NULL && !was_up)
+        link->_sentinel++;
+    forget_node(link);
     if (was_up && clock_mono_ms() - link->_up_at >= REDIS_RECONNECT_MAX_MS)
         link->_pause_ms = REDIS_RECONNECT_MIN_MS;
     link->state = LINK_PAUSED;
@@ -144,15 +178,40 @@ void redis_link_fail(redis_link_t *link, const char *reason)
     if (reason != link->_reason)
         snprintf(link->_reason, sizeof(link->_reason), "%s", reason);
     detach(link);
+    stop_locating(link);
     if (link->state != LINK_DEAD)
         pause_then_retry(link);
     redis_link_release(link);
 }
 
+void redis_link_follow(redis_link_t *link, const char *text)
+{
+    redis_moved_t moved;
+    link_check(link);
+    const char *here = redis_link_host(link);
+    unsigned hops = link->_hops + 1;
+    bool is_known = redis_moved_parse(text, &moved) && !moved.is_ask && (moved.host[0] != '\0' || here != NULL);
+    if (!is_known || hops > REDIS_HOPS_MAX) {
+        redis_link_fail(link, is_known ? "the nodes of the Cluster name each other" : "a MOVED answer without a node");
+        return;
+    }
+    redis_node_t node = {mem_strdup(moved.host[0] != '\0' ? moved.host : here), moved.port};
+    redis_link_hold(link);
+    redis_link_fail(link, text);
+    if (link->state == LINK_PAUSED && link->_node.host == NULL) {
+        link->_node = node;
+        link->_hops = hops;
+        loop_timer_start(link->loop, &link->_timer, 0);
+    } else {
+        free(node.host);
+    }
+    redis_link_release(link);
+}
+
 static bool has_lost_its_socket(const redis_link_t *link)
 {
-    return link->ac == NULL &&
-           (link->state == LINK_CONNECTING || link->state == LINK_GREETING || link->state == LINK_UP);
+    return link->ac == NULL && (link->state == LINK_CONNECTING || link->state == LINK_SECURING ||
+                                link->state == LINK_GREETING || link->state == LINK_UP);
 }
 
 /* After every call into hiredis: if it lost the connection, the link learns it here, with hiredis off the stack. */
@@ -162,71 +221,12 @@ static void after_hiredis(redis_link_t *link)
         redis_link_fail(link, link->_reason);
 }
 
-static void come_up(redis_link_t *link)
+void redis_link_come_up(redis_link_t *link)
 {
     link->state = LINK_UP;
     link->_up_at = clock_mono_ms();
     loop_timer_start(link->loop, &link->_timer, REDIS_BEAT_MS);
     link->callbacks->on_up(link->owner);
-}
-
-/* --- greeting: AUTH, SELECT, PING in one write --- */
-
-/* Redis repeats the arguments of a command it does not know ("rename-command AUTH"), so AUTH's error text is never
- * passed on. */
-static void on_auth(redisAsyncContext *ac, void *data, void *privdata)
-{
-    const redisReply *reply = data;
-    (void)ac;
-    if (reply == NULL || reply->type != REDIS_REPLY_ERROR)
-        return;
-    if (strncmp(reply->str, "WRONGPASS", 9) == 0 || strncmp(reply->str, "ERR invalid password", 20) == 0)
-        redis_link_fail(privdata, "AUTH refused: wrong user or password");
-    else if (strncmp(reply->str, "ERR AUTH <password> called without", 34) == 0)
-        redis_link_fail(privdata, "AUTH refused: the server has no password");
-    else
-        redis_link_fail(privdata, "AUTH refused");
-}
-
-static void on_select(redisAsyncContext *ac, void *data, void *privdata)
-{
-    const redisReply *reply = data;
-    (void)ac;
-    if (reply != NULL && reply->type == REDIS_REPLY_ERROR)
-        redis_link_fail(privdata, reply->str);
-}
-
-/* A user who may not PING has still been answered by a Redis. */
-static bool is_greeting(const redisReply *reply)
-{
-    return (reply->type == REDIS_REPLY_STATUS && strcmp(reply->str, "PONG") == 0) ||
-           (reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "NOPERM", 6) == 0);
-}
-
-static void on_ping(redisAsyncContext *ac, void *data, void *privdata)
-{
-    const redisReply *reply = data;
-    redis_link_t *link = privdata;
-    (void)ac;
-    if (reply == NULL || link->state != LINK_GREETING)
-        return;
-    if (is_greeting(reply))
-        come_up(link);
-    else
-        redis_link_fail(link, reply->type == REDIS_REPLY_ERROR ? reply->str : "not a Redis server");
-}
-
-static void greet(redis_link_t *link)
-{
-    const redis_address_t *a = &link->address;
-    const char *password = a->password != NULL ? a->password : "";
-    if (a->user != NULL)
-        redisAsyncCommand(link->ac, on_auth, link, "AUTH %s %s", a->user, password);
-    else if (a->password != NULL)
-        redisAsyncCommand(link->ac, on_auth, link, "AUTH %s", password);
-    if (a->database != 0)
-        redisAsyncCommand(link->ac, on_select, link, "SELECT %d", a->database);
-    redisAsyncCommand(link->ac, on_ping, link, "PING");
 }
 
 /* On failure hiredis frees the context itself, by way of on_cleanup. */
@@ -235,26 +235,41 @@ static void on_connect(const redisAsyncContext *ac, int status)
     redis_link_t *link = ac->data;
     if (status != REDIS_OK)
         return;
+    if (link->address.is_tls) {
+        /* hiredis goes on with this socket until its call returns; then the handshake begins */
+        link->state = LINK_SECURING;
+        return;
+    }
     link->state = LINK_GREETING;
-    greet(link);
+    redis_link_greet(link);
 }
 
 /* --- an attempt --- */
+
+static void plain_event(redis_link_t *link, unsigned events)
+{
+    if ((events & WATCH_WRITE) != 0 && link->ac != NULL) {
+        link->_is_writing = true;
+        redisAsyncHandleWrite(link->ac);
+        link->_is_writing = false;
+    }
+    if ((events & WATCH_READ) != 0 && link->ac != NULL && link->state != LINK_SECURING) {
+        link->heard_at = clock_mono_ms();
+        redisAsyncHandleRead(link->ac);
+    }
+    if (link->state == LINK_SECURING && link->ac != NULL)
+        redis_link_secure(link);
+}
 
 static void on_event(void *data, unsigned events)
 {
     redis_link_t *link = data;
     link_check(link);
     redis_link_hold(link);
-    if ((events & WATCH_WRITE) != 0 && link->ac != NULL) {
-        link->_is_writing = true;
-        redisAsyncHandleWrite(link->ac);
-        link->_is_writing = false;
-    }
-    if ((events & WATCH_READ) != 0 && link->ac != NULL) {
-        link->heard_at = clock_mono_ms();
-        redisAsyncHandleRead(link->ac);
-    }
+    if (link->_tls != NULL)
+        redis_link_tls_event(link, events);
+    else
+        plain_event(link, events);
     after_hiredis(link);
     redis_link_release(link);
 }
@@ -272,7 +287,7 @@ static void connect_to(redis_link_t *link, const char *host)
 {
     link->state = LINK_CONNECTING;
     redisAsyncContext *ac =
-        host != NULL ? redisAsyncConnect(host, link->address.port) : redisAsyncConnectUnix(link->address.path);
+        host != NULL ? redisAsyncConnect(host, port_of(link)) : redisAsyncConnectUnix(link->address.path);
     if (ac == NULL)
         mem_fatal("out of memory");
     link->ac = ac;
@@ -316,21 +331,66 @@ static bool is_literal(const char *host)
     return inet_pton(AF_INET, host, binary) == 1 || inet_pton(AF_INET6, host, binary) == 1;
 }
 
-static void attempt(redis_link_t *link)
+static void forget_lookup(redis_link_t *link)
 {
-    const char *host = link->address.host;
-    link->_began_at = clock_mono_ms();
-    loop_timer_start(link->loop, &link->_timer, REDIS_CONNECT_MS);
-    if (host == NULL || is_literal(host)) {
-        connect_to(link, host);
-        return;
-    }
+    if (link->_resolve != NULL)
+        resolve_cancel(link->_resolve);
+    link->_resolve = NULL;
+    free(link->_resolve_host);
+    link->_resolve_host = NULL;
+}
+
+static void look_up(redis_link_t *link, const char *host)
+{
     link->state = LINK_RESOLVING;
     /* a lookup outlives the attempt that began it, so a dead name server costs one thread and not one an attempt */
-    if (link->_resolve == NULL)
-        link->_resolve = resolve_start(link->loop, host, on_resolved, link);
+    if (link->_resolve != NULL && strcmp(link->_resolve_host, host) == 0)
+        return;
+    forget_lookup(link);
+    link->_resolve_host = mem_strdup(host);
+    link->_resolve = resolve_start(link->loop, host, on_resolved, link);
     if (link->_resolve == NULL)
         redis_link_fail(link, "no thread for the lookup");
+}
+
+static void go(redis_link_t *link)
+{
+    const char *host = redis_link_host(link);
+    loop_timer_start(link->loop, &link->_timer, REDIS_CONNECT_MS);
+    if (host == NULL || is_literal(host))
+        connect_to(link, host);
+    else
+        look_up(link, host);
+}
+
+static void on_located(void *data, const char *host, int port, unsigned which, const char *reason)
+{
+    redis_link_t *link = data;
+    link_check(link);
+    link->_locating = NULL;
+    link->_sentinel = which;
+    redis_link_hold(link);
+    if (host == NULL) {
+        redis_link_fail(link, reason);
+    } else {
+        link->_node = (redis_node_t){mem_strdup(host), port};
+        go(link);
+    }
+    redis_link_release(link);
+}
+
+static void attempt(redis_link_t *link)
+{
+    const redis_address_t *a = &link->address;
+    link->_began_at = clock_mono_ms();
+    if (a->master == NULL || link->_node.host != NULL) {
+        go(link);
+        return;
+    }
+    link->state = LINK_LOCATING;
+    /* each of them has its own bound; this is for all, and never what ends it */
+    loop_timer_start(link->loop, &link->_timer, REDIS_CONNECT_MS + a->sentinel_count * REDIS_SENTINEL_MS);
+    link->_locating = redis_sentinel_ask(link->loop, a, link->_sentinel, on_located, link);
 }
 
 static void on_timer(loop_timer_t *timer)
@@ -342,17 +402,25 @@ static void on_timer(loop_timer_t *timer)
     case LINK_PAUSED:
         attempt(link);
         break;
+    case LINK_LOCATING:
+        redis_link_fail(link, "the Sentinels took too long");
+        break;
     case LINK_RESOLVING:
         redis_link_fail(link, "lookup timed out");
         break;
     case LINK_CONNECTING:
         redis_link_fail(link, "connect timed out");
         break;
+    case LINK_SECURING:
+        redis_link_fail(link, "TLS timed out");
+        break;
     case LINK_GREETING:
         redis_link_fail(link, "no answer");
         break;
     case LINK_UP:
         loop_timer_start(link->loop, &link->_timer, REDIS_BEAT_MS);
+        if (clock_mono_ms() - link->_up_at >= REDIS_RECONNECT_MAX_MS)
+            link->_hops = 0;
         link->callbacks->on_beat(link->owner);
         break;
     case LINK_DEAD:
@@ -371,11 +439,6 @@ static void ignore_sigpipe(void)
         signal(SIGPIPE, SIG_IGN);
 }
 
-static char *copy_of(const char *s)
-{
-    return s != NULL ? mem_strdup(s) : NULL;
-}
-
 void redis_link_init(redis_link_t *link, loop_t *loop, const redis_address_t *address,
                      const redis_link_callbacks_t *callbacks, void *owner)
 {
@@ -384,16 +447,16 @@ void redis_link_init(redis_link_t *link, loop_t *loop, const redis_address_t *ad
         .magic = LINK_MAGIC,
         .state = LINK_PAUSED,
         .loop = loop,
-        .address = {.host = copy_of(address->host),
-                    .port = address->port,
-                    .path = copy_of(address->path),
-                    .user = copy_of(address->user),
-                    .password = copy_of(address->password),
-                    .database = address->database},
         .callbacks = callbacks,
         .owner = owner,
         ._pause_ms = REDIS_RECONNECT_MIN_MS,
     };
+    redis_address_copy(&link->address, address);
+    if (link->address.is_tls && link->address.tls == NULL) {
+        const char *err = redis_address_secure(&link->address, NULL, NULL, NULL);
+        if (err != NULL)
+            mem_fatal(err);
+    }
     loop_timer_init(&link->_timer, on_timer, link);
     loop_task_init(&link->_flush, on_flush, link);
     loop_timer_start(loop, &link->_timer, 0); /* the first attempt, on the loop's own stack */
@@ -407,9 +470,9 @@ void redis_link_destroy(redis_link_t *link)
     redis_link_hold(link);
     link->state = LINK_DEAD;
     loop_timer_stop(&link->_timer);
-    if (link->_resolve != NULL)
-        resolve_cancel(link->_resolve);
-    link->_resolve = NULL;
+    forget_lookup(link);
+    stop_locating(link);
     detach(link);
+    forget_node(link);
     redis_link_release(link);
 }
