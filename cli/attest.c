@@ -32,6 +32,8 @@ static const verb_t ATTEST_VERBS[] = {
     {"bundle", "plimsoll attest bundle", attest_bundle}, {"sign-head", "plimsoll attest sign-head", attest_sign_head},
 };
 static const verb_t LOG_VERBS[] = {
+    {"head", "plimsoll log head", log_head},
+    {"prove", "plimsoll log prove", log_prove},
     {"verify", "plimsoll log verify", log_verify},
 };
 
@@ -72,7 +74,10 @@ static const char LOG_HELP[] =
     "\n"
     "The gateway's log of records, which cannot be rewritten without showing (RFC 6962).\n"
     "\n"
-    "  verify FILE...   check a head, and the proofs that come with it\n"
+    "  head             print the gateway's newest head, to be kept\n"
+    "  prove RUN        print the proof that a run of yours is in the log\n"
+    "  verify -run RUN  check that it is, and with -old FILE that the log only grew since an older head\n"
+    "  verify FILE...   check heads and proofs that were kept; no gateway is asked\n"
     "\n"
     "`plimsoll log VERB -help` says more.\n"
     "\n"

@@ -25,6 +25,8 @@ int attest_sign(int argc, char **argv);
 int attest_bundle(int argc, char **argv);
 int attest_sign_head(int argc, char **argv);
 int log_verify(int argc, char **argv);
+int log_head(int argc, char **argv);
+int log_prove(int argc, char **argv);
 
 /* One line on stderr that begins with the verb, safe for a terminal; with -json an object with `ok` false and the
  * `error` on stdout too. ATTEST_FAILED. */

@@ -1,5 +1,5 @@
-/* `plimsoll log verify`: a head of the log, and what is proved about it. Nothing is asked of a gateway: the files say
- * it all. */
+/* `plimsoll log verify`: a head of the log, and what is proved about it, out of files or from a gateway. Whatever the
+ * gateway says is checked as a file's word is. */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -8,30 +8,41 @@
 #include <unistd.h>
 
 #include "cli/attest_head.h"
+#include "cli/attest_input.h"
 #include "cli/command.h"
+#include "cli/exchange.h"
+#include "cli/log_pages.h"
 #include "records/attest_bundle.h"
 #include "records/merkle.h"
 
-static const char HELP[] = "Usage: plimsoll log verify [-pub FILE] [-old FILE] [-records FILE] [-json] FILE...\n"
-                           "\n"
-                           "Checks a head of the gateway's log of records and the proofs that come with it. Each FILE "
-                           "(- for standard input) is one\n"
-                           "JSON object: a head, signed or bare; a proof; or several of them as members `head`, "
-                           "`old_head`, `inclusion` (one or a\n"
-                           "list) and `consistency`.\n"
-                           "\n"
-                           "  head         {\"size\":N,\"root_sha256\":H}, or what `attest sign-head` prints\n"
-                           "  inclusion    {\"size\":N,\"index\":I,\"record_sha256\":H,\"path\":[H,...]}: the record "
-                           "is leaf I of the head's N\n"
-                           "  consistency  {\"first_size\":M,\"second_size\":N,\"path\":[H,...]}: the log of the old "
-                           "head is the beginning of this one\n"
-                           "\n"
-                           "  -pub FILE         heads must be signed, by this key\n"
-                           "  -old FILE         an older head, such as one you signed\n"
-                           "  -records FILE     the digest of every record in order, the first word of each line: the "
-                           "roots are computed anew\n"
-                           "\n"
-                           "A head with nothing to check it by is refused: by itself it says nothing.\n";
+static const char HELP[] =
+    "Usage: plimsoll log verify [-pub FILE] [-old FILE] [-records FILE] [-json] FILE...\n"
+    "       plimsoll log verify [-run RUN] [-old FILE] [-pub FILE] [-out FILE] [-json] [OPTION]... [FILE...]\n"
+    "\n"
+    "Checks a head of the gateway's log of records and the proofs that come with it. Each FILE (- for standard input)\n"
+    "is one JSON object: a head, signed or bare; a proof; or several of them as members `head`, `old_head`, "
+    "`inclusion`\n"
+    "(one or a list) and `consistency`.\n"
+    "\n"
+    "  head         {\"size\":N,\"root_sha256\":H}, or what `attest sign-head` prints\n"
+    "  inclusion    {\"size\":N,\"index\":I,\"record_sha256\":H,\"path\":[H,...]}: the record is leaf I of the head's "
+    "N\n"
+    "  consistency  {\"first_size\":M,\"second_size\":N,\"path\":[H,...]}: the old head's log is the beginning of this "
+    "one\n"
+    "\n"
+    "With -run, or without a FILE, the gateway is asked for what is missing: the newest head, the proof that the run "
+    "is\n"
+    "in the log, the proof that the log of the older head only grew.\n"
+    "\n"
+    "  -run RUN          a run of the caller's: its record must hold, and be in the log\n"
+    "  -old FILE         an older head, such as one you signed\n"
+    "  -pub FILE         heads out of files must be signed, by this key\n"
+    "  -out FILE         when all holds, write the head to a new file (mode 0600): the next time's -old\n"
+    "  -records FILE     the digest of every record in order, the first word of each line: the roots are computed "
+    "anew\n"
+    "\n"
+    "A head with nothing to check it by is refused: by itself it says nothing.\n"
+    "\n" CONNECTION_HELP "  -daemon URL        the same as --url\n";
 
 enum { PATH_COUNT_MAX = MERKLE_CONSISTENCY_MAX };
 
@@ -301,11 +312,12 @@ static void tell_head(const log_t *log)
     const attest_head_t *head = &log->head.head;
     if (log->told == NULL) {
         printf("head of %" PRIu64 " %s, root %s, %s%s\n", head->size, head->size == 1 ? "record" : "records",
-               head->root_sha256, log->key != NULL ? "signed by " : "not signed", log->key != NULL ? log->key->id : "");
+               head->root_sha256, log->head.is_signed ? "signed by " : "not signed",
+               log->head.is_signed ? log->key->id : "");
         return;
     }
     json_object_set_new(log->told, "head", attest_head_json(head));
-    json_object_set_new(log->told, "key_id", log->key != NULL ? json_string(log->key->id) : json_null());
+    json_object_set_new(log->told, "key_id", log->head.is_signed ? json_string(log->key->id) : json_null());
     json_object_set_new(log->told, "inclusion", json_array());
 }
 
@@ -353,11 +365,99 @@ static bool check_all(log_t *log)
         return false;
     if (log->options->records != NULL && !check_records(log))
         return false;
-    if (log->checked == 0 && log->key == NULL) {
+    if (log->checked == 0 && !log->head.is_signed) {
         attest_fail(log->options, "there is nothing to check the head by: a signature, a proof or the records");
         return false;
     }
     return true;
+}
+
+/* ---- what the gateway is asked for ---- */
+
+static bool take_newest(log_t *log, const json_t *json)
+{
+    const char *why = attest_head_read(json, NULL, &log->head);
+    log->has_head = why == NULL;
+    if (why != NULL)
+        attest_fail(log->options, "the gateway's head does not hold: %s", why);
+    return why == NULL;
+}
+
+/* The proof must be of this very record: the gateway chose which run it is an answer to. */
+static bool ask_inclusion(log_t *log, const log_pages_t *pages)
+{
+    char record[SHA256_HEX + 1];
+    if (!log_pages_record(pages, log->options->run, record))
+        return false;
+    json_t *page = log_pages_inclusion(pages, log->options->run, log->has_head ? &log->head.head.size : NULL);
+    if (page == NULL)
+        return false;
+    json_t *inclusion = json_object_get(page, "inclusion");
+    const char *leaf = json_string_value(json_object_get(inclusion, "record_sha256"));
+    bool ok = log->has_head || take_newest(log, json_object_get(page, "head"));
+    if (ok && (leaf == NULL || strcmp(leaf, record) != 0)) {
+        attest_fail(log->options, "the proof is of another record than the run's");
+        ok = false;
+    }
+    if (ok)
+        take_inclusion(log, inclusion);
+    json_decref(page);
+    return ok;
+}
+
+static bool ask_growth(log_t *log, const log_pages_t *pages)
+{
+    json_t *page = log_pages_consistency(pages, log->old.head.size, &log->head.head.size);
+    if (page == NULL)
+        return false;
+    json_t *consistency = json_object_get(page, "consistency");
+    bool ok = json_is_object(consistency);
+    if (ok)
+        take_consistency(log, consistency);
+    else
+        attest_fail(log->options, "the gateway gave no proof");
+    json_decref(page);
+    return ok;
+}
+
+static bool ask_all(log_t *log)
+{
+    log_pages_t pages;
+    bool ok = true;
+    if (log->options->run == NULL && log->options->file_count != 0)
+        return true;
+    if (!log_pages_open(&pages, log->options))
+        return false;
+    if (log->options->run != NULL) {
+        ok = ask_inclusion(log, &pages);
+    } else {
+        json_t *head = log_pages_head(&pages);
+        ok = head != NULL && take_newest(log, head);
+        json_decref(head);
+    }
+    /* an older head that is longer, or as long, is compared without a proof */
+    if (ok && log->has_old && log->consistency == NULL && log->old.head.size < log->head.head.size)
+        ok = ask_growth(log, &pages);
+    log_pages_close(&pages);
+    return ok;
+}
+
+/* What was checked is kept for the next time. */
+static bool keep_head(const log_t *log)
+{
+    buffer_t text;
+    if (log->options->out == NULL)
+        return true;
+    json_t *json = attest_head_json(&log->head.head);
+    char *line = json_dumps(json, JSON_COMPACT);
+    json_decref(json);
+    buffer_init(&text, ATTEST_HEAD_FILE_MAX);
+    const char *why = buffer_append_str(&text, line) ? attest_write_new(log->options->out, &text) : "it is too large";
+    if (why != NULL)
+        attest_fail(log->options, "the head cannot be written: %s", why);
+    buffer_dispose(&text);
+    free(line);
+    return why == NULL;
 }
 
 static bool read_all(log_t *log)
@@ -390,18 +490,25 @@ int log_verify(int argc, char **argv)
     attest_options_t options;
     attest_public_t key;
     int status = ATTEST_FAILED;
-    if (!attest_options_parse(argc, argv, ATTEST_TAKES_PUB | ATTEST_TAKES_OLD | ATTEST_TAKES_RECORDS, 1, FILES_MAX,
-                              &options))
+    if (!attest_options_parse(argc, argv,
+                              ATTEST_TAKES_CONNECTION | ATTEST_TAKES_PUB | ATTEST_TAKES_OLD | ATTEST_TAKES_RECORDS |
+                                  ATTEST_TAKES_RUN | ATTEST_TAKES_OUT,
+                              0, FILES_MAX, &options))
         return ATTEST_FAILED;
     if (options.help)
         return print_help(HELP);
+    if (options.run != NULL && !request_id_is_valid(options.run))
+        return attest_fail(&options, "-run takes 32 lowercase hex digits, as `plimsoll runs list` shows them");
+    if (options.run == NULL && options.file_count == 0 && options.old == NULL)
+        return attest_fail(&options, "there is nothing to check: give a FILE, -run RUN or -old FILE; see `%s -help`",
+                           options.verb);
     if (options.pub != NULL && !attest_open_pub(&options, &key))
         return ATTEST_FAILED;
     log_t log = {.options = &options,
                  .key = options.pub != NULL ? &key : NULL,
                  .inclusions = json_array(),
                  .told = options.json ? json_object() : NULL};
-    if (read_all(&log) && check_all(&log))
+    if (read_all(&log) && ask_all(&log) && check_all(&log) && keep_head(&log))
         status = options.json ? attest_print_json(&options, json_incref(log.told)) : attest_end_output(&options);
     json_decref(log.told);
     json_decref(log.inclusions);

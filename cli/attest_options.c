@@ -23,6 +23,8 @@ enum {
     OPT_ENTRY,
     OPT_OLD,
     OPT_RECORDS,
+    OPT_HEAD,
+    OPT_RUN,
     OPT_JSON,
     OPT_HELP,
 };
@@ -50,6 +52,8 @@ static const struct {
     {ATTEST_TAKES_EXCHANGE, {"entry", no_argument, NULL, OPT_ENTRY}},
     {ATTEST_TAKES_OLD, {"old", required_argument, NULL, OPT_OLD}},
     {ATTEST_TAKES_RECORDS, {"records", required_argument, NULL, OPT_RECORDS}},
+    {ATTEST_TAKES_HEAD, {"head", required_argument, NULL, OPT_HEAD}},
+    {ATTEST_TAKES_RUN, {"run", required_argument, NULL, OPT_RUN}},
     {0, {"json", no_argument, NULL, OPT_JSON}},
     {0, {"help", no_argument, NULL, OPT_HELP}},
 };
@@ -100,6 +104,10 @@ static const char **text_of(attest_options_t *options, int opt)
         return &options->old;
     case OPT_RECORDS:
         return &options->records;
+    case OPT_HEAD:
+        return &options->head;
+    case OPT_RUN:
+        return &options->run;
     default:
         return NULL;
     }

@@ -19,6 +19,8 @@ enum {
     ATTEST_TAKES_EXCHANGE = 1 << 6,   /* -request, -response, -record, -entry */
     ATTEST_TAKES_OLD = 1 << 7,        /* -old */
     ATTEST_TAKES_RECORDS = 1 << 8,    /* -records */
+    ATTEST_TAKES_HEAD = 1 << 9,       /* -head */
+    ATTEST_TAKES_RUN = 1 << 10,       /* -run */
 };
 
 enum {
@@ -30,8 +32,9 @@ typedef struct {
     const char *verb; /* "plimsoll attest VERB": what begins each message */
     connection_options_t connection;
     uint32_t timeout_ms;
-    const char *key, *pub, *bundle, *out, *expect, *request, *response, *record, *old, *records; /* NULL = not given */
-    int64_t expect_count;                                                                        /* -1 = not given */
+    const char *key, *pub, *bundle, *out, *expect, *request, *response, *record, *old, *records, *head,
+        *run;             /* NULL = not given */
+    int64_t expect_count; /* -1 = not given */
     bool shared_bundle, entry, json, help;
     char **files; /* the other arguments */
     int file_count;

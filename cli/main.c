@@ -42,7 +42,7 @@ static const char HELP[] =
     "  clients ...        edit a gateway's callers file (offline)\n"
     "  digest ...         digest a request, result or record; check test vectors (offline)\n"
     "  attest ...         signed evidence of runs: make a key, run and record, verify, replay\n"
-    "  log verify         check a head of the gateway's log of records and its proofs (offline)\n"
+    "  log ...            the gateway's log of records: heads, proofs, and whether it was rewritten\n"
     "  demo               start a gateway of its own and show what it does\n"
     "  help [COMMAND]     this text, or the command's; the same as COMMAND --help\n"
     "  --version          the version\n"

@@ -265,6 +265,31 @@ static void ask(lookup_t *l)
     shared_log_ask(lane->front->log, lane->loop, &l->question, on_answer, l);
 }
 
+/* The run's own caller asks where its leaf is. */
+static void on_run(void *data, store_lookup_t found, const store_run_t *runs, size_t count, const char *next_cursor)
+{
+    lookup_t *l = data;
+    refusal_t refusal;
+    (void)next_cursor;
+    if (found == STORE_AWAY) {
+        refuse(l, &(record_log_answer_t){.status = RECORD_LOG_AWAY}, &refusal);
+        end(l, &refusal);
+    } else if (found == STORE_NOT_FOUND || count != 1) {
+        failure_set(&refusal, CODE_NOT_FOUND, "this caller has no run with this ID that has ended");
+        end(l, &refusal);
+    } else if (runs[0].log_index < 0) {
+        failure_set(&refusal, CODE_NOT_FOUND,
+                    "this run is not in the log: its verdict is %s, and what never ran is no "
+                    "leaf",
+                    runs[0].verdict);
+        end(l, &refusal);
+    } else {
+        l->question.first = (uint64_t)runs[0].log_index;
+        snprintf(l->record_sha256, sizeof(l->record_sha256), "%s", runs[0].record_sha256);
+        ask(l);
+    }
+}
+
 void log_answer(h2o_req_t *req, gate_t *gate)
 {
     refusal_t refusal;
@@ -286,5 +311,8 @@ void log_answer(h2o_req_t *req, gate_t *gate)
         .first = query.number[kind == ROUTE_LOG_CONSISTENCY ? FIELD_FIRST : FIELD_INDEX],
     };
     gate->lane->runs++;
-    ask(l);
+    if (query.given[FIELD_RUN])
+        store_run_get(gate->lane->store, gate->intake.caller_id, query.run, on_run, l);
+    else
+        ask(l);
 }

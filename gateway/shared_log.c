@@ -2,9 +2,11 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/mem.h"
 #include "gateway/metrics.h"
+#include "records/store.h"
 
 enum { NAME_MAX_BYTES = 96 }; /* an installation's name has at most 32 */
 
@@ -34,11 +36,12 @@ static void on_state(void *data, uint64_t size, bool is_current, bool is_changed
 
 shared_log_t *shared_log_create(loop_t *loop, const redis_address_t *address, const char *installation)
 {
-    char key[NAME_MAX_BYTES];
+    char key[STORE_CLAIM_KEY_MAX + sizeof("log")];
     shared_log_t *log = mem_alloc(sizeof(*log));
     log->loop = loop;
     /* docs/redis-keys.md */
-    snprintf(key, sizeof(key), "plimsoll:2:{%.32s}:log", installation);
+    store_key_prefix(installation, key);
+    strcat(key, "log");
     snprintf(log->origin, sizeof(log->origin), "plimsoll/%.32s", installation);
     log->records = record_log_create(loop, address, key, on_state, log);
     return log;

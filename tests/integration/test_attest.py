@@ -818,7 +818,7 @@ def test_the_records_themselves_show_the_root(tmp_path):
 
 
 def test_exit_codes_and_help():
-    for family, verbs in (("attest", ["keygen", "run", "verify", "chain", "replay", "sign", "bundle", "sign-head"]), ("log", ["verify"])):
+    for family, verbs in (("attest", ["keygen", "run", "verify", "chain", "replay", "sign", "bundle", "sign-head"]), ("log", ["verify", "head", "prove"])):
         for args in ([], ["bogus"], ["-bogus"]):
             result = plimsoll(family, *args)
             assert result.returncode == 2 and result.stdout == b"" and result.stderr.startswith(b"Usage:"), args

@@ -1,6 +1,9 @@
 """The log of records over HTTP and by the command: heads and proofs against a Merkle tree of this file's own, two copies with one order, and a
 log that was changed behind the gateway's back."""
 import hashlib
+import json
+import os
+import subprocess
 import threading
 
 import pytest
@@ -243,3 +246,52 @@ def test_redis_away(one, redis):
     answer = wait_for(lambda: (lambda a: a if a.status == 503 else None)(get(gw, "head")), "the log to be away")
     told(answer, "unavailable", "record store")
     assert int(answer.header("Retry-After")) == 1
+
+
+# -- the command --
+
+
+def plimsoll(gw, *args):
+    env = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "PLIMSOLL_URL": f"http://127.0.0.1:{gw.port}", "PLIMSOLL_CALLER_TOKEN": gw.token}
+    return subprocess.run([str(g.COMMAND), *map(str, args)], capture_output=True, text=True, env=env, timeout=g.ANSWER_S)
+
+
+def refused(result, *parts):
+    assert result.returncode == 1 and len(result.stderr.splitlines()) == 1, result
+    for part in parts:
+        assert part in result.stderr, result
+
+
+def test_the_command_keeps_a_head_and_checks_that_the_log_only_grew(one, tmp_path):
+    gw, client = one
+    leaves = [data(n) for n in range(60)]
+    push(client, leaves[:20])
+    ok(gw, "head", size=20)
+    kept = tmp_path / "kept"
+    assert plimsoll(gw, "log", "head", "-out", kept).returncode == 0
+    head = json.loads(kept.read_text())
+    assert (head["size"], head["root_sha256"]) == (20, root(leaves[:20]).hex())
+    assert json.loads(plimsoll(gw, "log", "head").stdout)["root_sha256"] == head["root_sha256"]
+    # nothing came since, then something did
+    assert plimsoll(gw, "log", "verify", "-old", kept).returncode == 0
+    push(client, leaves[20:])
+    newer = tmp_path / "newer"
+    result = plimsoll(gw, "log", "verify", "-old", kept, "-out", newer)
+    assert result.returncode == 0 and "grew from the older head's 20" in result.stdout, result
+    assert json.loads(newer.read_text())["size"] == 60
+    told = json.loads(plimsoll(gw, "log", "verify", "-old", kept, "-json").stdout)
+    assert told["ok"] and told["consistent_from"] == 20 and told["head"]["size"] == 60
+    # a head of another log
+    (tmp_path / "other").write_text(json.dumps({**head, "root_sha256": root(leaves[1:21]).hex()}))
+    refused(plimsoll(gw, "log", "verify", "-old", tmp_path / "other"), "rewritten")
+    (tmp_path / "other").write_text(json.dumps({**head, "size": 61}))
+    refused(plimsoll(gw, "log", "verify", "-old", tmp_path / "other"), "the log was cut")
+    # signed ones
+    assert plimsoll(gw, "attest", "keygen", "-out", tmp_path / "key").returncode == 0
+    assert plimsoll(gw, "attest", "sign-head", "-key", tmp_path / "key.key", "-out", tmp_path / "signed", kept).returncode == 0
+    assert plimsoll(gw, "log", "verify", "-old", tmp_path / "signed", "-pub", tmp_path / "key.pub").returncode == 0
+    refused(plimsoll(gw, "log", "verify", "-old", kept, "-pub", tmp_path / "key.pub"), "not signed")
+    refused(plimsoll(gw, "log", "verify"), "nothing to check")
+    refused(plimsoll(gw, "log", "verify", "-run", "x"), "-run takes")
+    refused(plimsoll(gw, "log", "prove", "x"), "a RUN is")
+    refused(plimsoll(gw, "log", "prove", "0" * 32), "not_found")
