@@ -105,6 +105,11 @@ void spool_taken(spool_t *spool, const spool_place_t *place, uint32_t order_key)
     pthread_mutex_unlock(&spool->lock);
 }
 
+void spool_note_late(spool_t *spool)
+{
+    atomic_fetch_add(&spool->late_total, 1);
+}
+
 void spool_stats(const spool_t *spool, spool_stats_t *out)
 {
     int64_t oldest = atomic_load(&spool->oldest_ms), now = clock_wall_ms();
@@ -117,6 +122,7 @@ void spool_stats(const spool_t *spool, spool_stats_t *out)
         .replayed_total = atomic_load(&spool->replayed_total),
         .set_aside_total = atomic_load(&spool->set_aside_total),
         .torn_total = atomic_load(&spool->torn_total),
+        .late_total = atomic_load(&spool->late_total),
         .failures_total = atomic_load(&spool->failures_total),
         .usable = atomic_load(&spool->usable),
     };

@@ -98,9 +98,12 @@ typedef struct {
     uint64_t appended_total, replayed_total;
     uint64_t set_aside_total; /* files that were not read to their end */
     uint64_t torn_total;      /* files whose tail was cut */
-    uint64_t failures_total;  /* appends the disk did not take */
-    bool usable;              /* false: the disk is in trouble */
+    uint64_t late_total;
+    uint64_t failures_total; /* appends the disk did not take */
+    bool usable;             /* false: the disk is in trouble */
 } spool_stats_t;
+/* Somebody was answered before the disk had taken a record. Any thread. */
+void spool_note_late(spool_t *spool);
 void spool_stats(const spool_t *spool, spool_stats_t *out);
 
 #endif

@@ -28,7 +28,7 @@ struct spool {
 
     /* anybody's */
     _Atomic uint64_t file_bytes, queued_bytes, records;
-    _Atomic uint64_t appended_total, replayed_total, set_aside_total, torn_total, failures_total;
+    _Atomic uint64_t appended_total, replayed_total, set_aside_total, torn_total, failures_total, late_total;
     _Atomic int64_t oldest_ms; /* when it was appended; 0 = none */
     _Atomic bool usable;
     _Atomic bool unread; /* some file has records nobody read yet */

@@ -101,6 +101,7 @@ void store_destroy(store_t *store)
         redis_unsubscribe(store->subscription);
     for (size_t i = 0; i != STORE_LINKS; ++i)
         redis_destroy(store->links[i].redis);
+    store_spool_dispose(store);
     store_retry_dispose(store);
     store->magic = 0;
     free(store);
@@ -113,7 +114,7 @@ bool store_is_up(const store_t *store)
 
 size_t store_backlog(const store_t *store)
 {
-    return store->settling;
+    return store->settling - store->spool.ahead;
 }
 
 uint64_t store_dropped(const store_t *store)

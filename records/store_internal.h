@@ -3,6 +3,7 @@
 #define RECORDS_STORE_INTERNAL_H
 
 #include "records/store.h"
+#include "records/store_spool_internal.h"
 
 enum {
     STORE_MAGIC = 0x73746f72,
@@ -80,6 +81,7 @@ struct store {
     store_callbacks_t callbacks;
     redis_script_t admit, settle, runs;
     store_retry_t retry;
+    store_spool_t spool;
     size_t settling; /* settlements alive: in flight or listed */
     /* A command timed out and nothing was answered since. While something waits to be retried, and so probes,
      * admissions are not even sent: each would only be one more to take back. */
@@ -130,9 +132,14 @@ struct store_settling {
     size_t answer_len; /* at the end of the claim's new value, which is at the end of the block */
     size_t size;       /* bytes it costs to keep */
     char *block;
+    store_spooled_t spooled;
 };
 void store_settling_send(store_settling_t *s, redis_t *redis, uint32_t deadline_ms);
 void store_settling_free(store_settling_t *s);
+/* One that is sent to Redis; the settlement is copied. */
+store_settling_t *store_settling_of(store_t *store, const store_settlement_t *settlement);
+/* The stored output, `answer_len` bytes. */
+const char *store_settling_answer(const store_settling_t *s);
 /* Gives the stored output up, keeps the record. */
 void store_settling_drop_answer(store_settling_t *s);
 /* Takes back an admission that Redis did not answer; `request_id` NULL = unkeyed. */

@@ -22,6 +22,12 @@ void store_retry_init(store_t *store)
     loop_timer_init(&store->retry.timer, on_timer, store);
 }
 
+/* Of the room for what only memory has. */
+static size_t kept_bytes(const store_settling_t *s)
+{
+    return s->spooled.is_read_back ? 0 : s->size;
+}
+
 static void list_remove(store_retry_t *retry, store_settling_t *s)
 {
     if (!s->listed)
@@ -38,15 +44,21 @@ static void list_remove(store_retry_t *retry, store_settling_t *s)
     s->listed = false;
     --retry->count;
     retry->withdrawals -= s->withdraws;
-    retry->bytes -= s->size;
+    retry->bytes -= kept_bytes(s);
+}
+
+/* Not in the spool either. */
+static size_t in_memory_alone(const store_t *store)
+{
+    return store->retry.count - store->spool.ahead;
 }
 
 void store_retry_dispose(store_t *store)
 {
     store_retry_t *retry = &store->retry;
     loop_timer_stop(&retry->timer);
-    if (retry->count != 0)
-        log_event(LOG_ERROR, "store_settlements_left", log_uint("count", retry->count));
+    if (in_memory_alone(store) != 0)
+        log_event(LOG_ERROR, "store_settlements_left", log_uint("count", in_memory_alone(store)));
     while (retry->_head != NULL) {
         store_settling_t *s = retry->_head;
         list_remove(retry, s);
@@ -61,14 +73,17 @@ static void pause_then_probe(store_t *store)
         loop_timer_start(store->loop, &store->retry.timer, STORE_RETRY_PAUSE_MS);
 }
 
+/* What was read back is bounded by who reads it. */
 static bool has_room(const store_retry_t *retry, const store_settling_t *s)
 {
+    if (s->spooled.is_read_back)
+        return true;
     return retry->count < STORE_RETRY_MAX && !(s->withdraws && retry->withdrawals == STORE_WITHDRAWALS_MAX);
 }
 
 static bool has_bytes(const store_retry_t *retry, const store_settling_t *s)
 {
-    return s->size <= STORE_RETRY_BYTES_MAX - retry->bytes;
+    return s->spooled.is_read_back || s->size <= STORE_RETRY_BYTES_MAX - retry->bytes;
 }
 
 bool store_retry_add(store_t *store, store_settling_t *s)
@@ -92,8 +107,11 @@ bool store_retry_add(store_t *store, store_settling_t *s)
     s->listed = true;
     ++retry->count;
     retry->withdrawals += s->withdraws;
-    retry->bytes += s->size;
-    pause_then_probe(store);
+    retry->bytes += kept_bytes(s);
+    if (s->spooled.is_read_back && !loop_timer_is_running(&retry->timer))
+        store_retry_step(store); /* Redis may take it, for all that is known */
+    else
+        pause_then_probe(store);
     return true;
 }
 
@@ -138,6 +156,8 @@ void store_retry_taken(store_t *store, store_settling_t *s)
     store_retry_t *retry = &store->retry;
     landed(retry, s);
     list_remove(retry, s);
+    if (s->spooled.is_read_back)
+        store_spool_taken(s);
     store_settling_free(s);
     retry->window = retry->window < STORE_RETRY_WINDOW / 2 ? retry->window * 2 : STORE_RETRY_WINDOW;
     if (!store->closing)

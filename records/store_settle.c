@@ -63,6 +63,7 @@ static store_settling_t *settling_create(store_t *store, const store_argv_t *arg
 void store_settling_free(store_settling_t *s)
 {
     --s->store->settling;
+    store_spooled_dispose(s);
     s->magic = 0;
     free(s->block);
     free(s);
@@ -78,6 +79,11 @@ void store_settling_drop_answer(store_settling_t *s)
     s->size -= s->answer_len;
     s->answer_len = 0;
     s->block = mem_realloc(s->block, s->at[claim_value] + s->len[claim_value]);
+}
+
+const char *store_settling_answer(const store_settling_t *s)
+{
+    return s->block + s->at[s->nkeys] + s->len[s->nkeys] - s->answer_len;
 }
 
 static void log_bad_keys(const store_settling_t *s, long long bad)
@@ -109,7 +115,6 @@ static void on_reply(void *data, redis_status_t status, const redisReply *reply,
     bool listed = s->listed, answered = status == REDIS_REPLY || status == REDIS_REFUSED;
     bool taken = status == REDIS_REPLY && is_settle_reply(reply);
     s->in_flight = false;
-    s->cb = NULL;
     if (answered)
         store->silent = false;
     else if (status == REDIS_UNKNOWN)
@@ -119,15 +124,17 @@ static void on_reply(void *data, redis_status_t status, const redisReply *reply,
                   log_str("reason", status == REDIS_REFUSED ? err : "malformed reply"));
     if (taken)
         log_bad_keys(s, reply->integer);
-    if (taken && listed) {
-        store_retry_taken(store, s);
-    } else if (taken) {
-        store_settling_free(s);
-    } else if (listed) {
-        store_retry_failed(store, s, answered);
-    } else if (store->closing || !store_retry_add(store, s)) {
-        store_settling_free(s);
+    if (!taken && !listed) {
+        store_spool_keep(s); /* with its callback */
+        return;
     }
+    s->cb = NULL;
+    if (taken && listed)
+        store_retry_taken(store, s);
+    else if (taken)
+        store_settling_free(s);
+    else
+        store_retry_failed(store, s, answered);
     if (cb != NULL)
         cb(cb_data, taken);
 }
@@ -205,6 +212,16 @@ static store_settling_t *settling_build(store_t *store, const store_settlement_t
     return s;
 }
 
+store_settling_t *store_settling_of(store_t *store, const store_settlement_t *settlement)
+{
+    char state = 'R';
+    if (settlement->verdict == VERDICT_ANSWERED)
+        state = is_kept(settlement) ? 'A' : 'G';
+    else if (settlement->verdict == VERDICT_UNKNOWN)
+        state = 'U';
+    return settling_build(store, settlement, state);
+}
+
 static void on_malformed(loop_task_t *task)
 {
     store_settling_t *s = settling_checked(task->data);
@@ -231,14 +248,11 @@ void store_settle(store_t *store, const store_settlement_t *settlement, store_se
         loop_defer(store->loop, &s->task);
         return;
     }
-    char state = 'R';
-    if (settlement->verdict == VERDICT_ANSWERED)
-        state = is_kept(settlement) ? 'A' : 'G';
-    else if (settlement->verdict == VERDICT_UNKNOWN)
-        state = 'U';
-    store_settling_t *s = settling_build(store, settlement, state);
+    store_settling_t *s = store_settling_of(store, settlement);
     s->cb = cb;
     s->data = data;
+    if (store_spool_takes_over(s, settlement))
+        return;
     store_settling_send(s, store_redis_for(store, s->link_id), STORE_DEADLINE_MS);
 }
 
