@@ -10,6 +10,7 @@
 
 #include "backends/confine.h"
 #include "config/options.h"
+#include "config/redis_settings.h"
 #include "core/clock.h"
 #include "core/ipc.h"
 #include "core/log.h"
@@ -29,6 +30,7 @@
 #include "gateway/shared_log.h"
 #include "gateway/tls.h"
 #include "gateway/user.h"
+#include "records/store_check.h"
 
 enum {
     ACCEPTS_PER_TICK = 64,
@@ -326,6 +328,7 @@ typedef struct {
     front_t *front;
     loop_t *loop;
     ipc_t *parent;
+    store_check_t *check;
     loop_timer_t drain_limit, drain_look;
     bool lanes_started;
     bool callers_came;
@@ -508,6 +511,7 @@ static void dispose(control_t *c)
     if (c->parent != NULL)
         ipc_destroy(c->parent);
     shared_log_destroy(front->log);
+    store_check_destroy(c->check);
     loop_destroy(c->loop);
     h2o_config_dispose(&front->h2o);
     for (size_t i = 0; i < front->backend_count; i++)
@@ -523,13 +527,19 @@ static void dispose(control_t *c)
     free(front->lanes);
 }
 
+static void on_settings_looked_at(void *data, unsigned warnings)
+{
+    (void)data;
+    metric_set(METRIC_REDIS_SETTINGS_WRONG, warnings);
+}
+
 int front_main(int control_fd, int listen_fd, int metrics_fd)
 {
     static front_t front; /* lanes that did not drain in time still use it while the process ends */
     static const ipc_callbacks_t callbacks = {.on_message = on_parent_message, .on_close = on_parent_gone};
     problems_t problems = {0};
     control_t c = {.front = &front};
-    const char *url = option_str(OPT_PLIMSOLL_REDIS_URL);
+    const char *err;
     front.listen_fd = listen_fd;
     /* with the metrics off no descriptor was handed over, and the number may be one of ours by now */
     front.metrics_fd = strcasecmp(option_str(OPT_PLIMSOLL_METRICS_ADDR), "off") == 0 ? -1 : metrics_fd;
@@ -538,9 +548,7 @@ int front_main(int control_fd, int listen_fd, int metrics_fd)
     if (option_is_set(OPT_PLIMSOLL_TLS_CERT))
         front.tls =
             tls_load(option_str(OPT_PLIMSOLL_TLS_CERT), option_str(OPT_PLIMSOLL_TLS_KEY), front.http2, &problems);
-    const char *err = url == NULL ? "no address" : redis_address_parse(url, &front.redis);
-    if (err != NULL)
-        problems_add(&problems, "PLIMSOLL_REDIS_URL: %s", err);
+    redis_settings_read(&front.redis, &problems);
     int uid = 0, gid = 0;
     if (!user_lookup(option_str(OPT_PLIMSOLL_USER), &uid, &gid))
         problems_add(&problems, "PLIMSOLL_USER: there is no user %s", option_str(OPT_PLIMSOLL_USER));
@@ -559,6 +567,7 @@ int front_main(int control_fd, int listen_fd, int metrics_fd)
         log_plain(LOG_ERROR, "the parent sent no callers");
         return 1;
     }
+    c.check = store_check_create(c.loop, &front.redis, on_settings_looked_at, NULL);
     front.log = shared_log_create(c.loop, &front.redis, option_str(OPT_PLIMSOLL_INSTALLATION));
     if (!start_lanes(&c))
         return 1;
