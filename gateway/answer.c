@@ -1,5 +1,6 @@
 #include "gateway/answer.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +13,7 @@ static const char *reason_of(int status)
         const char *reason;
     } known[] = {
         {200, "OK"},
+        {202, "Accepted"},
         {400, "Bad Request"},
         {401, "Unauthorized"},
         {403, "Forbidden"},
@@ -130,9 +132,10 @@ void answer_refusal(h2o_req_t *req, const refusal_t *r)
         answer_header(req, "Retry-After", "%u", retry);
     if (r->quota != NULL) {
         if (r->quota_window_s != 0)
-            answer_header(req, "RateLimit-Policy", "\"%s\";q=%u;w=%u", r->quota, r->quota_limit, r->quota_window_s);
+            answer_header(req, "RateLimit-Policy", "\"%s\";q=%" PRIu64 ";w=%u", r->quota, r->quota_limit,
+                          r->quota_window_s);
         else
-            answer_header(req, "RateLimit-Policy", "\"%s\";q=%u", r->quota, r->quota_limit);
+            answer_header(req, "RateLimit-Policy", "\"%s\";q=%" PRIu64, r->quota, r->quota_limit);
         answer_header(req, "RateLimit", "\"%s\";r=0;t=%u", r->quota, retry);
     }
     if (r->allow != NULL)

@@ -34,8 +34,10 @@ static void add_common(line_t *l, const run_t *run)
     add(l, log_str("op", run->kind));
     add(l, log_str("caller", in->caller_id));
     add(l, log_str("run_id", run->run_id));
-    if (run->keyed)
+    if (in->has_request_id)
         add(l, log_str("request_id", in->request_id));
+    if (in->key.len != 0)
+        add(l, log_str("claim_id", in->claim_id)); /* what the key is in the store; the key itself is the caller's */
     add(l, log_str("x_request_id", in->x_request_id));
     add(l, log_str("client", in->address));
     if (in->traceparent[0] != '\0')
@@ -50,6 +52,14 @@ static void add_common(line_t *l, const run_t *run)
         add(l, log_uint("steps", run->steps));
         add(l, log_uint("total_bytes", run->total_bytes));
         add(l, log_str("grant_profile", ""));
+    }
+    if (run->spent.is_billed) {
+        add(l, log_uint("paid_seconds", (run->spent.amounts.paid_ms + 999) / 1000));
+        add(l, log_uint("paid_ms", run->spent.amounts.paid_ms));
+        if (run->spent.is_cost_known)
+            add(l, log_uint("cost_micro", run->spent.amounts.cost_micro));
+        else
+            add(l, log_str("cost", "unknown"));
     }
     if (run->trace_id[0] != '\0')
         add(l, log_str("trace_id", run->trace_id));

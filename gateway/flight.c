@@ -14,6 +14,7 @@ struct flight {
     char *key;
     char request_sha256[SHA256_HEX + 1];
     flight_member_t *followers;
+    flight_stage_t stage;
     struct flight *next;
 };
 
@@ -72,6 +73,7 @@ flight_place_t flights_enter(flights_t *f, const char *key, const char *request_
         flight = mem_alloc(sizeof(*flight));
         flight->key = mem_strdup(key);
         memcpy(flight->request_sha256, request_sha256, sizeof(flight->request_sha256));
+        flight->stage = FLIGHT_RESERVED;
         flight->next = *head;
         *head = flight;
         *out = flight;
@@ -114,6 +116,24 @@ bool flights_has_followers(flights_t *f, const flight_t *flight)
     bool any = flight->followers != NULL;
     pthread_mutex_unlock(&f->lock);
     return any;
+}
+
+flight_stage_t flights_stage(flights_t *f, const char *key)
+{
+    pthread_mutex_lock(&f->lock);
+    const flight_t *flight = *bucket(f, key);
+    while (flight != NULL && strcmp(flight->key, key) != 0)
+        flight = flight->next;
+    flight_stage_t stage = flight != NULL ? flight->stage : FLIGHT_ELSEWHERE;
+    pthread_mutex_unlock(&f->lock);
+    return stage;
+}
+
+void flights_dispatched(flights_t *f, flight_t *flight)
+{
+    pthread_mutex_lock(&f->lock);
+    flight->stage = FLIGHT_DISPATCHED;
+    pthread_mutex_unlock(&f->lock);
 }
 
 static void deliver(void *arg)

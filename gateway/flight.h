@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "core/loop.h"
+#include "gateway/bill.h"
 #include "gateway/refusal.h"
 
 /* How a run ended, shared by all who wait for it. Immutable once made. */
@@ -23,6 +24,8 @@ typedef struct {
     size_t response_len;
     char run_id[33]; /* "" when nothing was admitted */
     char backend[33];
+    bool has_bill; /* a run made now; a stored answer's bill is in its record */
+    bill_t bill;
     refusal_t refusal;
 } outcome_t;
 
@@ -53,6 +56,11 @@ flight_place_t flights_enter(flights_t *flights, const char *key, const char *re
 /* A follower gives up. false: its outcome is already on the way and will come. */
 bool flights_leave(flights_t *flights, flight_member_t *member);
 bool flights_has_followers(flights_t *flights, const flight_t *flight);
+/* How far the run of a key is, as this process knows: not here at all, claimed or about to be, or with a backend. */
+typedef enum { FLIGHT_ELSEWHERE, FLIGHT_RESERVED, FLIGHT_DISPATCHED } flight_stage_t;
+flight_stage_t flights_stage(flights_t *flights, const char *key);
+/* The leader's run went to a backend. */
+void flights_dispatched(flights_t *flights, flight_t *flight);
 /* The leader ends: every follower gets a reference, and the ID is free in this table. */
 void flights_land(flights_t *flights, flight_t *flight, outcome_t *outcome);
 

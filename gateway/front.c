@@ -17,10 +17,12 @@
 #include "core/mem.h"
 #include "core/sha256.h"
 #include "core/watch.h"
+#include "gateway/by_key.h"
 #include "gateway/control.h"
 #include "gateway/control.pb-c.h"
 #include "gateway/describe.h"
 #include "gateway/front_confine.h"
+#include "gateway/front_settings.h"
 #include "gateway/gate.h"
 #include "gateway/handler.h"
 #include "gateway/link.h"
@@ -92,6 +94,23 @@ callers_t *front_callers(front_t *front)
     callers_t *callers = callers_ref(front->callers);
     pthread_mutex_unlock(&front->callers_lock);
     return callers;
+}
+
+prices_t *front_prices(front_t *front)
+{
+    pthread_mutex_lock(&front->callers_lock);
+    prices_t *prices = prices_ref(front->prices);
+    pthread_mutex_unlock(&front->callers_lock);
+    return prices;
+}
+
+void front_prices_replace(front_t *front, prices_t *prices)
+{
+    pthread_mutex_lock(&front->callers_lock);
+    prices_t *old = front->prices;
+    front->prices = prices;
+    pthread_mutex_unlock(&front->callers_lock);
+    prices_unref(old);
 }
 
 void front_callers_replace(front_t *front, callers_t *callers)
@@ -203,11 +222,13 @@ static void on_store_state(void *data, bool up, const char *reason)
                       log_str("reason", reason));
     }
     run_look_all(lane);
+    by_key_look_all(lane);
 }
 
 static void on_claim_settled(void *data, const char *claim_key)
 {
     run_on_settled(data, claim_key);
+    by_key_on_settled(data, claim_key);
 }
 
 /* The gauge is the sum over all lanes; each adds its own change. */
@@ -269,8 +290,7 @@ static void lane_prepare(lane_t *lane)
     loop_timer_init(&lane->backlog_timer, on_backlog_look, lane);
     lane->describe = describe_cache_create();
     lane->hangup = hangup_create(lane);
-    lane->store = store_create(lane->loop, &front->redis,
-                               &(store_settings_t){.installation = option_str(OPT_PLIMSOLL_INSTALLATION)}, &callbacks);
+    lane->store = store_create(lane->loop, &front->redis, &front->store_settings, &callbacks);
     for (size_t i = 0; i < front->backend_count; i++)
         lane->links[i] =
             link_create(lane->loop, front->backend_names[i], front->backend_paths[i], on_link_change, lane);
@@ -390,6 +410,21 @@ static void on_callers(control_t *c, const uint8_t *body, size_t len)
     c->callers_came = true;
 }
 
+static void on_prices(control_t *c, const uint8_t *body, size_t len)
+{
+    problems_t problems = {0};
+    Plimsoll__Control__Prices *m = plimsoll__control__prices__unpack(NULL, len, body);
+    if (m == NULL)
+        return;
+    prices_t *prices = prices_parse((const char *)m->json.data, m->json.len, &problems);
+    plimsoll__control__prices__free_unpacked(m, NULL);
+    if (prices != NULL)
+        front_prices_replace(c->front, prices);
+    else /* the parent checked it; a broken invariant */
+        log_plain(LOG_ERROR, "prices not taken over");
+    problems_dispose(&problems);
+}
+
 static void on_parent_message(void *data, ipc_t *ipc, uint16_t type, uint64_t call, const uint8_t *body, size_t len)
 {
     control_t *c = data;
@@ -397,6 +432,8 @@ static void on_parent_message(void *data, ipc_t *ipc, uint16_t type, uint64_t ca
     (void)call;
     if (type == CONTROL_CALLERS)
         on_callers(c, body, len);
+    else if (type == CONTROL_PRICES)
+        on_prices(c, body, len);
     else if (type == CONTROL_DRAIN)
         begin_drain(c, "asked by the parent");
 }
@@ -408,69 +445,6 @@ static void on_parent_gone(void *data, ipc_t *ipc, const char *reason)
     ipc_destroy(ipc);
     c->parent = NULL;
     begin_drain(c, "the parent is gone");
-}
-
-static void set_connection_limit(front_t *front)
-{
-    struct rlimit limit;
-    int64_t wanted = option_int(OPT_PLIMSOLL_MAX_CONNECTIONS);
-    front->connections_max = INT64_MAX;
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-        limit.rlim_cur = limit.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &limit);
-        if (limit.rlim_cur != RLIM_INFINITY)
-            front->connections_max = (int64_t)(limit.rlim_cur / 2);
-    }
-    if (wanted != 0 && wanted < front->connections_max)
-        front->connections_max = wanted;
-}
-
-static void read_settings(front_t *front)
-{
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    const char *const *names = option_list(OPT_SANDBOX_PROVIDER);
-    const char *prefix = option_str(OPT_PLIMSOLL_PATH_PREFIX);
-    const char *floor = option_str(OPT_SANDBOX_MIN_ISOLATION);
-    const char *token = option_str(OPT_PLIMSOLL_TOKEN);
-    front->lane_count = option_int(OPT_PLIMSOLL_THREADS) != 0 ? (unsigned)option_int(OPT_PLIMSOLL_THREADS)
-                        : cores > 0                           ? (unsigned)cores
-                                                              : 1;
-    front->prefix = prefix != NULL ? prefix : "";
-    front->prefix_len = strlen(front->prefix);
-    front->require_request_id = option_bool(OPT_PLIMSOLL_REQUIRE_REQUEST_ID);
-    front->server_timing = option_bool(OPT_PLIMSOLL_SERVER_TIMING);
-    front->http2 = option_bool(OPT_PLIMSOLL_HTTP2);
-    front->max_concurrent = options_max_concurrent();
-    front->per_caller = options_per_caller_concurrent();
-    front->rate_per_min = (uint32_t)option_int(OPT_SANDBOX_RATE_PER_MIN);
-    front->rate_burst = options_rate_burst();
-    front->header_ms = (uint32_t)option_int(OPT_PLIMSOLL_HEADER_TIMEOUT);
-    front->read_ms = (uint32_t)option_int(OPT_PLIMSOLL_READ_TIMEOUT);
-    front->idle_ms = (uint32_t)option_int(OPT_PLIMSOLL_IDLE_TIMEOUT);
-    front->write_ms = (uint32_t)option_int(OPT_PLIMSOLL_WRITE_TIMEOUT);
-    front->evidence_max_age_ms = (uint32_t)option_int(OPT_PLIMSOLL_EVIDENCE_MAX_AGE);
-    front->buffer_limit = (uint64_t)option_int(OPT_PLIMSOLL_BUFFER_MB) * 1024 * 1024;
-    if (floor != NULL)
-        front->min_isolation = tier_parse(floor);
-    front->auth_mode = options_callers_mode() == CALLERS_FROM_FILE     ? AUTH_CALLERS
-                       : options_callers_mode() == CALLERS_SHARE_TOKEN ? AUTH_TOKEN
-                                                                       : AUTH_OPEN;
-    if (token != NULL) {
-        sha256_t *s = sha256_begin();
-        sha256_add(s, token, strlen(token));
-        sha256_end(s, front->token_sha256);
-    }
-    for (size_t i = 0; i < WALLS_MAX && names[i] != NULL; i++) {
-        front->backend_names[i] = names[i];
-        front->backend_paths[i] = control_backend_path(names[i]);
-        front->backend_count++;
-    }
-    metrics_walls(front->backend_names, front->backend_count);
-    front->proxies = proxies_create(option_list(OPT_PLIMSOLL_TRUSTED_PROXIES));
-    front->decode_slots = decode_slots_create(front->max_concurrent * DECODE_SLOTS_PER_RUN);
-    front->addresses = address_count_create((uint32_t)option_int(OPT_PLIMSOLL_MAX_CONNECTIONS_PER_ADDRESS));
-    front->flights = flights_create();
-    set_connection_limit(front);
 }
 
 static bool start_lanes(control_t *c)
@@ -496,10 +470,16 @@ static bool start_lanes(control_t *c)
     return true;
 }
 
-static void wait_for_callers(control_t *c)
+static bool lacks_files(const control_t *c)
+{
+    return (c->front->auth_mode == AUTH_CALLERS && !c->callers_came) ||
+           (option_is_set(OPT_PLIMSOLL_PRICES_FILE) && c->front->prices == NULL);
+}
+
+static void wait_for_files(control_t *c)
 {
     uint64_t until = clock_mono_ms() + CALLERS_WAIT_MS;
-    while (c->front->auth_mode == AUTH_CALLERS && !c->callers_came && c->parent != NULL && clock_mono_ms() < until)
+    while (lacks_files(c) && c->parent != NULL && clock_mono_ms() < until)
         loop_run_once(c->loop, 100);
 }
 
@@ -518,8 +498,10 @@ static void dispose(control_t *c)
         free(front->backend_paths[i]);
     if (front->callers != NULL)
         callers_unref(front->callers);
+    prices_unref(front->prices);
     proxies_destroy(front->proxies);
     decode_slots_destroy(front->decode_slots);
+    decode_slots_destroy(front->key_waiters);
     address_count_destroy(front->addresses);
     flights_destroy(front->flights);
     redis_address_dispose(&front->redis);
@@ -544,7 +526,7 @@ int front_main(int control_fd, int listen_fd, int metrics_fd)
     /* with the metrics off no descriptor was handed over, and the number may be one of ours by now */
     front.metrics_fd = strcasecmp(option_str(OPT_PLIMSOLL_METRICS_ADDR), "off") == 0 ? -1 : metrics_fd;
     pthread_mutex_init(&front.callers_lock, NULL);
-    read_settings(&front);
+    front_read_settings(&front);
     if (option_is_set(OPT_PLIMSOLL_TLS_CERT))
         front.tls =
             tls_load(option_str(OPT_PLIMSOLL_TLS_CERT), option_str(OPT_PLIMSOLL_TLS_KEY), front.http2, &problems);
@@ -562,9 +544,9 @@ int front_main(int control_fd, int listen_fd, int metrics_fd)
     loop_timer_init(&c.drain_limit, on_drain_limit, &c);
     loop_timer_init(&c.drain_look, on_all_drained, &c);
     c.parent = ipc_create(c.loop, control_fd, &callbacks, &c);
-    wait_for_callers(&c);
-    if (front.auth_mode == AUTH_CALLERS && !c.callers_came) {
-        log_plain(LOG_ERROR, "the parent sent no callers");
+    wait_for_files(&c);
+    if (lacks_files(&c)) {
+        log_plain(LOG_ERROR, "the parent sent no callers or no prices");
         return 1;
     }
     c.check = store_check_create(c.loop, &front.redis, on_settings_looked_at, NULL);

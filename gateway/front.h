@@ -13,6 +13,7 @@
 #include <h2o.h>
 
 #include "config/callers.h"
+#include "config/prices.h"
 #include "core/loop.h"
 #include "gateway/address_count.h"
 #include "gateway/decode_slots.h"
@@ -39,7 +40,12 @@ typedef struct front {
     const char *prefix; /* path prefix, "" or "/x" */
     size_t prefix_len;
     bool require_request_id, server_timing, http2;
-    uint32_t max_concurrent, per_caller, rate_per_min, rate_burst;
+    uint32_t max_concurrent;
+    store_caps_t caps;       /* each caller's; its paid seconds are in the callers file */
+    store_caps_t total_caps; /* all callers', over all copies */
+    uint32_t window_s;       /* of runs_per_window */
+    int64_t prices_max_age_ms;
+    store_settings_t store_settings;
     uint32_t header_ms, read_ms, idle_ms, write_ms, evidence_max_age_ms;
     uint64_t buffer_limit;
     int64_t connections_max;
@@ -55,6 +61,7 @@ typedef struct front {
     /* shared and changing */
     pthread_mutex_t callers_lock;
     callers_t *callers;
+    prices_t *prices;          /* NULL: none; under callers_lock too */
     _Atomic uint64_t buffered; /* request bytes held */
     _Atomic uint32_t running;  /* runs that hold a global slot */
     _Atomic int64_t connections;
@@ -62,6 +69,7 @@ typedef struct front {
     _Atomic bool draining;
     _Atomic uint32_t lanes_left; /* lanes that have not finished draining */
     decode_slots_t *decode_slots;
+    decode_slots_t *key_waiters; /* who waits for a run by its key */
     address_count_t *addresses;
     flights_t *flights;
 } front_t;
@@ -84,6 +92,7 @@ typedef struct lane {
     bool store_up;
     struct link *links[WALLS_MAX];
     struct run *joined; /* runs waiting for a run that lives in another copy */
+    struct key_wait *key_waits;
     struct describe_cache *describe;
     size_t runs; /* in flight on this lane, for draining */
     loop_timer_t drain_timer, backlog_timer;
@@ -102,6 +111,9 @@ bool front_place_take(front_t *front);
 void front_place_give(front_t *front);
 /* A reference to the present callers. */
 callers_t *front_callers(front_t *front);
+/* A reference to the present prices; NULL without any. */
+prices_t *front_prices(front_t *front);
+void front_prices_replace(front_t *front, prices_t *prices);
 void front_callers_replace(front_t *front, callers_t *callers);
 bool front_is_ready(const lane_t *lane);
 /* Called by a lane whenever a run or a connection of it ended, so a drain notices. */

@@ -12,6 +12,10 @@
 #include <unistd.h>
 
 #include "config/callers.h"
+#include "config/prices.h"
+#include "config/provider.h"
+#include "config/quote.h"
+#include "core/clock.h"
 #include "core/log.h"
 #include "gateway/control.h"
 #include "gateway/tls.h"
@@ -41,6 +45,23 @@ static void on_unknown(const char *name)
         snprintf(u->names[u->count++], sizeof(u->names[0]), "%s", name);
 }
 
+/* Rule 19 of the hardened mode (spec callers-and-limits 4). */
+static void check_allowances(const callers_t *callers, problems_t *problems)
+{
+    const provider_t *enabled[PROVIDERS_MAX];
+    size_t count = option_bool(OPT_PLIMSOLL_HARDENED) ? providers_enabled(enabled) : 0;
+    bool bills = false;
+    char quoted[QUOTE_BYTES];
+    for (size_t i = 0; i < count; i++)
+        bills |= enabled[i]->billed;
+    for (size_t i = 0; bills && i < callers_count(callers); i++) {
+        const caller_t *caller = callers_at(callers, i);
+        if (caller->paid_seconds_per_day == 0)
+            problems_add(problems, "hardened: caller %s has no paid_seconds_per_day, and a backend bills",
+                         quote(quoted, caller->id, strlen(caller->id)));
+    }
+}
+
 bool ground_load_callers(ground_t *ground, problems_t *problems)
 {
     size_t len;
@@ -52,11 +73,44 @@ bool ground_load_callers(ground_t *ground, problems_t *problems)
         free(json);
         return false;
     }
+    size_t before = problems->count;
+    check_allowances(callers, problems);
     callers_unref(callers);
+    if (problems->count != before) {
+        free(json);
+        return false;
+    }
     free(ground->callers_json);
     ground->callers_json = json;
     ground->callers_len = len;
     return true;
+}
+
+bool ground_load_prices(ground_t *ground, problems_t *problems)
+{
+    size_t len;
+    char *json = prices_read_file(option_str(OPT_PLIMSOLL_PRICES_FILE), &len, problems);
+    if (json == NULL)
+        return false;
+    prices_t *prices = prices_parse(json, len, problems);
+    if (prices == NULL) {
+        free(json);
+        return false;
+    }
+    if (!prices_are_current(prices, clock_wall_ms(), option_int(OPT_PLIMSOLL_PRICES_MAX_AGE)))
+        log_event(LOG_WARN, "the price file is out of date: costs are unknown until it is renewed",
+                  log_str("date", prices_date(prices)));
+    prices_unref(prices);
+    free(ground->prices_json);
+    ground->prices_json = json;
+    ground->prices_len = len;
+    return true;
+}
+
+void ground_dispose(ground_t *ground)
+{
+    free(ground->callers_json);
+    free(ground->prices_json);
 }
 
 static void make_dir(const ground_t *ground, const char *path, problems_t *problems)
@@ -119,6 +173,8 @@ bool ground_check(ground_t *ground)
     bool has_user = geteuid() != 0 || user_lookup(option_str(OPT_PLIMSOLL_USER), &ground->uid, &ground->gid);
     if (option_is_set(OPT_PLIMSOLL_CLIENTS_FILE))
         ground_load_callers(ground, &problems);
+    if (option_is_set(OPT_PLIMSOLL_PRICES_FILE))
+        ground_load_prices(ground, &problems);
     if (option_is_set(OPT_PLIMSOLL_TLS_CERT) && option_is_set(OPT_PLIMSOLL_TLS_KEY)) {
         SSL_CTX *tls = tls_load(option_str(OPT_PLIMSOLL_TLS_CERT), option_str(OPT_PLIMSOLL_TLS_KEY),
                                 option_bool(OPT_PLIMSOLL_HTTP2), &problems);

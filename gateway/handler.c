@@ -4,12 +4,14 @@
 
 #include "core/mem.h"
 #include "gateway/answer.h"
+#include "gateway/by_key.h"
 #include "gateway/connect.h"
 #include "gateway/describe.h"
 #include "gateway/log_page.h"
 #include "gateway/metrics.h"
 #include "gateway/run.h"
 #include "gateway/runs_page.h"
+#include "gateway/usage_page.h"
 #include "gateway/validate.h"
 
 static void on_dispose(void *data)
@@ -102,6 +104,12 @@ static int on_req(h2o_handler_t *self, h2o_req_t *req)
     case ROUTE_RUNS:
     case ROUTE_RUN_RECORD:
         runs_answer(req, gate);
+        break;
+    case ROUTE_RUN_BY_KEY:
+        by_key_answer(req, gate);
+        break;
+    case ROUTE_USAGE:
+        usage_answer(req, gate);
         break;
     case ROUTE_NONE:
     case ROUTE_UNKNOWN_PROCEDURE:

@@ -89,6 +89,7 @@ static head_field_t *field_place(head_t *h, framing_t *f, const char *name, size
         IN_HEAD("connect-timeout-ms", connect_timeout),
         IN_HEAD("x-request-id", x_request_id),
         IN_HEAD("traceparent", traceparent),
+        IN_HEAD("idempotency-key", idempotency_key),
     };
 #undef IN_FRAMING
 #undef IN_HEAD

@@ -25,7 +25,7 @@ typedef struct {
     bool has_length, chunked, expects_continue, persistent;
     uint64_t length; /* Content-Length */
     head_field_t authorization, request_id, content_type, content_encoding, connect_version, connect_timeout,
-        x_request_id, traceparent, query;
+        x_request_id, traceparent, idempotency_key, query;
     head_field_t forwarded_for[FORWARDED_LINES_MAX]; /* X-Forwarded-For, line by line as they came; the last ones */
     size_t forwarded_lines;
     size_t bytes; /* of the head, its empty line included */

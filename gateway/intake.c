@@ -143,6 +143,45 @@ static bool judge_procedure_head(const head_t *head, intake_t *in, refusal_t *re
     return true;
 }
 
+/* What makes a retry of this run the same run: the key the caller chose for it, else the ID of the HTTP request. */
+static bool take_claim(const head_field_t *f, intake_t *in, refusal_t *refusal)
+{
+    const char *why = "it stands there more than once";
+    if (f->count == 0) {
+        if (in->has_request_id)
+            memcpy(in->claim_id, in->request_id, sizeof(in->claim_id));
+        return true;
+    }
+    if (f->count != 1 || !idempotency_key_parse(f->base, f->len, &in->key, &why)) {
+        in->key.len = 0;
+        refusal_set_early(refusal, CODE_INVALID_ARGUMENT, MARK_REQUEST,
+                          "Idempotency-Key must be one string of 1 to %d characters in quotation marks: %s",
+                          IDEMPOTENCY_KEY_MAX, why);
+        return false;
+    }
+    store_claim_id_of_key(in->key.text, in->key.len, in->claim_id);
+    return true;
+}
+
+/* KEY of GET /v1/runs/by-key/KEY. */
+static bool take_path_key(intake_t *in, refusal_t *refusal)
+{
+    const char *why;
+    idempotency_key_t key;
+    path_key_t kind = idempotency_key_of_path(in->route.key, in->route.key_len, &key, &why);
+    in->route.key = NULL; /* the head's bytes do not last */
+    if (kind == PATH_KEY_WRONG) {
+        refusal_set_http(refusal, 0, CODE_INVALID_ARGUMENT,
+                         "the path must end with a Plimsoll-Request-Id or a percent-encoded Idempotency-Key: %s", why);
+        return false;
+    }
+    if (kind == PATH_KEY_REQUEST_ID)
+        memcpy(in->claim_id, key.text, sizeof(in->claim_id));
+    else
+        store_claim_id_of_key(key.text, key.len, in->claim_id);
+    return true;
+}
+
 bool intake_reserve(lane_t *lane, intake_t *in, uint64_t bytes)
 {
     if (!front_buffer_take(lane->front, bytes))
@@ -238,7 +277,8 @@ bool intake_decide(lane_t *lane, const head_t *head, const struct sockaddr *peer
         return false;
     }
     if (route_is_procedure(kind))
-        return make_room(lane, head, in, refusal) && judge_procedure_head(head, in, refusal);
+        return make_room(lane, head, in, refusal) && judge_procedure_head(head, in, refusal) &&
+               (kind != ROUTE_RUN || take_claim(&head->idempotency_key, in, refusal));
     if (!head_text_is(&head->method, "GET") && !head_text_is(&head->method, "HEAD")) {
         refusal_set_http(refusal, 405, CODE_UNIMPLEMENTED, "this path is read with GET");
         refusal->allow = "GET";
@@ -251,5 +291,5 @@ bool intake_decide(lane_t *lane, const head_t *head, const struct sockaddr *peer
         }
         memcpy(in->query, head->query.base, head->query.len);
     }
-    return true;
+    return kind != ROUTE_RUN_BY_KEY || take_path_key(in, refusal);
 }

@@ -13,13 +13,14 @@
 #include "gateway/decode_slots.h"
 #include "gateway/front.h"
 #include "gateway/head.h"
+#include "gateway/idempotency_key.h"
 #include "gateway/limits.h"
 #include "gateway/refusal.h"
 #include "gateway/route.h"
 
 typedef enum { CODEC_JSON, CODEC_PROTO } codec_t;
 
-enum { QUERY_MAX = 256, TRACEPARENT_LEN = 55 };
+enum { QUERY_MAX = 512, TRACEPARENT_LEN = 55 };
 
 typedef struct intake {
     route_t route;
@@ -28,6 +29,8 @@ typedef struct intake {
     bool head_only;      /* HEAD: everything but the body */
     bool has_request_id; /* echo it */
     char request_id[REQUEST_ID_LEN + 1];
+    char claim_id[REQUEST_ID_LEN + 1]; /* what a run is claimed under, or looked for by key; "" = it has no key */
+    idempotency_key_t key;             /* Idempotency-Key, which has the claim before the request ID; len 0 = none */
     char x_request_id[TRACE_TOKEN_MAX + 1]; /* taken over or minted */
     char traceparent[TRACEPARENT_LEN + 1];  /* ours: the caller's trace, a span of this request; "" without one */
     char address[PROXY_ADDRESS_MAX];        /* the client's */

@@ -14,6 +14,7 @@ enum {
     ANSWER_CHARGED_FROM = 16 * 1024,  /* answers from this size on count in the buffer budget until they are out */
     RESPONSE_MAX = 32 * 1024 * 1024,  /* the most a client accepts, spec 1.6 */
     REQUEST_ID_LEN = 32,              /* lowercase hex digits */
+    IDEMPOTENCY_KEY_MAX = 255,        /* printable ASCII characters inside the quotation marks */
     FORWARDED_LINES_MAX = 8,          /* X-Forwarded-For lines: a chain has 2 or 3 proxies, each may add its own */
     TRACE_TOKEN_MAX = 128,            /* characters of an X-Request-ID that is taken over */
     TIMEOUT_HEADER_DIGITS = 10,       /* Connect-Timeout-Ms */
@@ -29,6 +30,9 @@ enum {
     JOIN_LOOK_MS = 1000,    /* a joined run is looked up this often even without a message */
     CANCEL_GRACE_MS = 5000, /* after a cancel, the backend's answer is awaited this long */
     WALLS_MAX = 16,
+    KEY_WAIT_MAX_S = 60,          /* of GET /v1/runs/by-key/KEY?wait=: below what proxies wait for an answer */
+    KEY_WAITERS_MAX = 512,        /* such waits at once; one caller may have half of them */
+    PAID_TEARDOWN_MS = 33 * 1000, /* a billed sandbox may outlive its run by this (spec callers-and-limits 3.3) */
     /* HTTP/2, of one connection */
     HTTP2_STREAMS_MAX = 8, /* requests at once, as many as SANDBOX_MAX_CONCURRENT is by default */
     HTTP2_EARLY_MAX =

@@ -10,7 +10,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "config/callers.h"
 #include "config/options.h"
 #include "config/provider.h"
 #include "core/clock.h"
@@ -23,6 +22,7 @@
 #include "gateway/control.h"
 #include "gateway/control.pb-c.h"
 #include "gateway/ground.h"
+#include "gateway/handover.h"
 #include "gateway/limits.h"
 #include "gateway/link.h"
 #include "gateway/listener.h"
@@ -184,36 +184,6 @@ static void begin_end(int status, const char *why)
     go_on_ending();
 }
 
-/* --- callers --- */
-
-static void send_callers(void)
-{
-    if (parent.ground.callers_json == NULL || parent.front_ipc == NULL)
-        return;
-    Plimsoll__Control__Callers m = PLIMSOLL__CONTROL__CALLERS__INIT;
-    m.json = (ProtobufCBinaryData){parent.ground.callers_len, (uint8_t *)parent.ground.callers_json};
-    if (ipc_send(parent.front_ipc, CONTROL_CALLERS, 0, &m.base) != IPC_SENT)
-        log_plain(LOG_ERROR, "the front does not take its callers");
-}
-
-static void reload_callers(void)
-{
-    problems_t problems = {0};
-    if (options_callers_mode() != CALLERS_FROM_FILE) {
-        log_plain(LOG_WARN, "nothing to reload: no callers file is in use");
-        return;
-    }
-    if (ground_load_callers(&parent.ground, &problems)) {
-        log_event(LOG_INFO, "callers reloaded", log_str("file", option_str(OPT_PLIMSOLL_CLIENTS_FILE)));
-        send_callers();
-    } else {
-        for (size_t i = 0; i < problems.count; i++)
-            log_event(LOG_ERROR, "callers file not taken over, the old set stays",
-                      log_str("problem", problems.texts[i]));
-    }
-    problems_dispose(&problems);
-}
-
 /* --- the front --- */
 
 static void on_front_message(void *data, ipc_t *ipc, uint16_t type, uint64_t call, const uint8_t *body, size_t len)
@@ -254,7 +224,7 @@ static void after_front(child_t *child)
 {
     close(parent.front_pair[1]);
     child->fds[0] = -1;
-    send_callers();
+    handover_send(&parent.ground, parent.front_ipc);
 }
 
 /* --- backends --- */
@@ -382,7 +352,7 @@ static void on_signal(void *data, unsigned events)
             reap();
             break;
         case SIGHUP:
-            reload_callers();
+            handover_reload(&parent.ground, parent.front_ipc);
             break;
         default:
             if (parent.phase >= PHASE_DRAINING) {
@@ -559,7 +529,7 @@ static void dispose(void)
     options_environ_free((char **)parent.front.env);
     loop_timer_stop(&parent.end_limit);
     watch_destroy(parent.signals);
-    free(parent.ground.callers_json);
+    ground_dispose(&parent.ground);
     loop_destroy(parent.loop);
 }
 

@@ -23,11 +23,12 @@ typedef struct {
     int session_end;     /* SessionEnd of a SessionEnded detail; 0 = none */
     const char *session_text; /* its detail */
     uint32_t retry_after_ms;  /* 0 = none */
-    const char *quota;        /* "runs" or "slots": the policy the RateLimit fields speak of; NULL = none */
-    uint32_t quota_limit, quota_window_s;
-    const char *allow; /* Allow header of a 405 */
-    bool accept_post;  /* Accept-Post header of a 415 */
-    bool challenge;    /* WWW-Authenticate header of a 401 */
+    const char *quota;        /* "runs", "slots", ...: the policy the RateLimit fields speak of; NULL = none */
+    uint64_t quota_limit;
+    uint32_t quota_window_s; /* 0 = it has none */
+    const char *allow;       /* Allow header of a 405 */
+    bool accept_post;        /* Accept-Post header of a 415 */
+    bool challenge;          /* WWW-Authenticate header of a 401 */
     char message[REFUSAL_MESSAGE_MAX];
 } refusal_t;
 

@@ -125,6 +125,8 @@ const char *result_complete(run_t *run, const Plimsoll__Backend__RunDone *done)
     plimsoll__v1__run_response__pack(r, o->response);
     memcpy(o->run_id, run->run_id, sizeof(run->run_id));
     snprintf(o->backend, sizeof(o->backend), "%s", run->lane->front->backend_names[run->at]);
+    o->has_bill = true;
+    o->bill = run->spent;
     audit_run(run, r);
     r->record = NULL; /* ours, on the stack */
 Exit:

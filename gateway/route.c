@@ -88,6 +88,12 @@ void route_parse(const char *path, size_t len, const char *prefix, size_t prefix
         out->kind = ROUTE_LOG_CONSISTENCY;
     } else if (!out->pinned && is(&r, "/v1/runs")) {
         out->kind = ROUTE_RUNS;
+    } else if (!out->pinned && is(&r, "/v1/usage")) {
+        out->kind = ROUTE_USAGE;
+    } else if (!out->pinned && eats(&r, "/v1/runs/by-key/")) {
+        out->kind = ROUTE_RUN_BY_KEY;
+        out->key = r.at;
+        out->key_len = r.len;
     } else if (!out->pinned && eats(&r, "/v1/runs/") && eats_name(&r, out->argument) && r.len == 0) {
         out->kind = ROUTE_RUN_RECORD;
     }

@@ -22,6 +22,8 @@ typedef enum {
     ROUTE_LOG_CONSISTENCY,   /* GET /v1/log/consistency */
     ROUTE_RUNS,              /* GET /v1/runs */
     ROUTE_RUN_RECORD,        /* GET /v1/runs/ID */
+    ROUTE_RUN_BY_KEY,        /* GET /v1/runs/by-key/KEY */
+    ROUTE_USAGE,             /* GET /v1/usage */
 } route_kind_t;
 
 enum { ROUTE_NAME_MAX = 64 };
@@ -31,6 +33,8 @@ typedef struct {
     bool pinned;                   /* under /backends/NAME */
     char backend[ROUTE_NAME_MAX];  /* NAME, "" when not pinned */
     char argument[ROUTE_NAME_MAX]; /* ID of ROUTE_RUN_RECORD */
+    const char *key;               /* KEY of ROUTE_RUN_BY_KEY as it stands in the path, which must live as long */
+    size_t key_len;
 } route_t;
 
 /* `prefix` is "" or "/x"; health paths are known with and without it. A name or ID that is too long or has other

@@ -46,9 +46,14 @@ const char *run_caller_id(const run_t *run)
     return run->gate->intake.caller_id;
 }
 
-const char *run_request_id(const run_t *run)
+const char *run_claim_id(const run_t *run)
 {
-    return run->keyed ? run->gate->intake.request_id : NULL;
+    return run->gate->intake.claim_id[0] != '\0' ? run->gate->intake.claim_id : NULL;
+}
+
+const char *run_key_name(const run_t *run)
+{
+    return run->gate->intake.key.len != 0 ? "Idempotency-Key" : "Plimsoll-Request-Id";
 }
 
 /* The raw body has served; its pages go back to the kernel while the run is held. Their bytes still count in libh2o's
@@ -102,7 +107,7 @@ void run_stop(run_t *run, stop_cause_t cause)
     case RUN_FOLLOWING:
         if (!flights_leave(run->lane->front->flights, &run->member))
             return; /* its outcome is on the way */
-        failure_set(&refusal, code, "the wait for the run with this request ID ended; it may have run");
+        failure_set(&refusal, code, "the wait for the run with this %s ended; it may have run", run_key_name(run));
         run_refuse(run, &refusal);
         break;
     case RUN_JOINED:
@@ -113,7 +118,7 @@ void run_stop(run_t *run, stop_cause_t cause)
             return;
         }
         run_leave_joined(run);
-        failure_set(&refusal, code, "the wait for the run with this request ID ended; it may have run");
+        failure_set(&refusal, code, "the wait for the run with this %s ended; it may have run", run_key_name(run));
         run_refuse(run, &refusal);
         break;
     case RUN_DISPATCHED:
@@ -151,42 +156,6 @@ static const char *grant_profile_of(const Plimsoll__V1__RunRequest *request)
     return "";
 }
 
-/* Everything that can be refused without asking anybody (spec 4.3 steps 1 to 9). */
-static bool judge_request(run_t *run, refusal_t *refusal)
-{
-    const char *pinned = run->gate->intake.route.pinned ? run->gate->intake.route.backend : NULL;
-    if (!validate_run(run->request, &run->terms, refusal))
-        return false;
-    if (run->lane->front->require_request_id && !run->keyed) {
-        refusal_set(refusal, CODE_INVALID_ARGUMENT, MARK_REQUEST,
-                    "Plimsoll-Request-Id is required here: exactly one, 32 lowercase hex digits");
-        return false;
-    }
-    if (grant_profile_of(run->request)[0] != '\0') {
-        /* unknown, not listed and no grants at all are one text: a caller cannot probe for profiles */
-        refusal_set(refusal, CODE_PERMISSION_DENIED, MARK_PERMISSION, "grant_profile is not available to this caller");
-        return false;
-    }
-    if (!placement_choose(run->lane, run->request, &run->terms, pinned, &run->placement, refusal))
-        return false;
-    if (run->gate->intake.is_late) {
-        refusal_set(
-            refusal, CODE_DEADLINE_EXCEEDED, MARK_CAPACITY,
-            "Connect-Timeout-Ms is 0: the caller's deadline had passed before the run was dispatched; nothing ran");
-        run->placement.passes = true;
-        return false;
-    }
-    if (atomic_load_explicit(&run->lane->front->draining, memory_order_relaxed)) {
-        metric_inc(METRIC_SHED_DRAINING);
-        refusal_set(refusal, CODE_UNAVAILABLE, MARK_CAPACITY,
-                    "this copy of the gateway is shutting down; send it again");
-        run->placement.passes = true;
-        refusal->retry_after_ms = 1000;
-        return false;
-    }
-    return true;
-}
-
 static void keep_facts(run_t *run)
 {
     const Plimsoll__V1__RunRequest *request = run->request;
@@ -213,6 +182,45 @@ static void keep_facts(run_t *run)
         run->rule = plimsoll__v1__software_rule__unpack(NULL, len, packed);
         free(packed);
     }
+    run->leaves_receipt = true;
+}
+
+/* Everything that can be refused without asking anybody (spec 4.3 steps 1 to 9). */
+static bool judge_request(run_t *run, refusal_t *refusal)
+{
+    const char *pinned = run->gate->intake.route.pinned ? run->gate->intake.route.backend : NULL;
+    if (!validate_run(run->request, &run->terms, refusal))
+        return false;
+    if (run->lane->front->require_request_id && run_claim_id(run) == NULL) {
+        refusal_set(
+            refusal, CODE_INVALID_ARGUMENT, MARK_REQUEST,
+            "Plimsoll-Request-Id is required here: exactly one, 32 lowercase hex digits; or an Idempotency-Key");
+        return false;
+    }
+    keep_facts(run);
+    if (grant_profile_of(run->request)[0] != '\0') {
+        /* unknown, not listed and no grants at all are one text: a caller cannot probe for profiles */
+        refusal_set(refusal, CODE_PERMISSION_DENIED, MARK_PERMISSION, "grant_profile is not available to this caller");
+        return false;
+    }
+    if (!placement_choose(run->lane, run->request, &run->terms, pinned, &run->placement, refusal))
+        return false;
+    if (run->gate->intake.is_late) {
+        refusal_set(
+            refusal, CODE_DEADLINE_EXCEEDED, MARK_CAPACITY,
+            "Connect-Timeout-Ms is 0: the caller's deadline had passed before the run was dispatched; nothing ran");
+        run->placement.passes = true;
+        return false;
+    }
+    if (atomic_load_explicit(&run->lane->front->draining, memory_order_relaxed)) {
+        metric_inc(METRIC_SHED_DRAINING);
+        refusal_set(refusal, CODE_UNAVAILABLE, MARK_CAPACITY,
+                    "this copy of the gateway is shutting down; send it again");
+        run->placement.passes = true;
+        refusal->retry_after_ms = 1000;
+        return false;
+    }
+    return true;
 }
 
 void run_start(h2o_req_t *req, gate_t *gate, const char *body, size_t len)
@@ -233,12 +241,11 @@ void run_start(h2o_req_t *req, gate_t *gate, const char *body, size_t len)
     run->gate = gate;
     run->req = req;
     run->request = (Plimsoll__V1__RunRequest *)request;
-    run->keyed = gate->intake.has_request_id;
     lane->runs++;
     loop_timer_init(&run->deadline, on_deadline, run);
     loop_timer_init(&run->watchdog, run_on_watchdog, run);
     if (!judge_request(run, &refusal)) {
-        if (!run->keyed || !run->placement.passes) {
+        if (run_claim_id(run) == NULL || !run->placement.passes) {
             run_refuse(run, &refusal);
             return;
         }
@@ -247,7 +254,6 @@ void run_start(h2o_req_t *req, gate_t *gate, const char *body, size_t len)
         run->refusal = refusal;
         run->only_claims = true;
     }
-    keep_facts(run);
     if (gate->intake.timeout_ms != 0)
         loop_timer_start(lane->loop, &run->deadline, gate->intake.timeout_ms);
     gate_watch(gate, on_hang_up, run);

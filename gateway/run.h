@@ -6,9 +6,11 @@
 #ifndef GATEWAY_RUN_H
 #define GATEWAY_RUN_H
 
+#include "gateway/bill.h"
 #include "gateway/flight.h"
 #include "gateway/gate.h"
 #include "gateway/placement.h"
+#include "gateway/quota.h"
 #include "records/digest.h"
 
 typedef enum {
@@ -39,7 +41,8 @@ typedef struct run {
     uint32_t files, steps, total_bytes; /* of a project */
     int32_t asked_timeout_ms;
     Plimsoll__V1__SoftwareRule *rule; /* kept for the check of the answer; NULL = none */
-    bool keyed, has_place;
+    bool has_place;
+    bool leaves_receipt;    /* it is valid, and was refused before anything of it was recorded */
     bool only_claims;       /* may not run now: an outcome its ID has already comes before `refusal` */
     flight_t *flight;       /* when this run leads one */
     flight_member_t member; /* when it follows one */
@@ -57,6 +60,9 @@ typedef struct run {
     bool replayed;         /* answered by another run's result */
     outcome_t *outcome;
     store_admitted_t admitted; /* numbers only; its pointers are not kept */
+    store_caps_t caps;         /* the caller's, as they were at the admission */
+    bill_t hold, spent;
+    char limits_seen[QUOTA_SEEN_MAX]; /* of a refusal, for its receipt */
     uint64_t claim_us, dispatched_us, done_us, settle_began_us;
     uint32_t claim_took_us, execute_us, queue_us, settle_took_us;
     struct run *next_joined, *prev_joined;

@@ -6,7 +6,9 @@
 #include "core/clock.h"
 #include "core/fault.h"
 #include "core/mem.h"
+#include "gateway/billing.h"
 #include "gateway/metrics.h"
+#include "gateway/quota.h"
 
 void run_leave_joined(run_t *run)
 {
@@ -35,37 +37,33 @@ static void take_stored(run_t *run, const store_admitted_t *a)
     run_finish(run);
 }
 
+static void refuse_for_place(run_t *run)
+{
+    refusal_t r;
+    uint32_t most = run->lane->front->max_concurrent;
+    metric_inc(METRIC_SHED_AT_CAPACITY);
+    refusal_set(&r, CODE_RESOURCE_EXHAUSTED, MARK_CAPACITY,
+                "the gateway runs as much at once as SANDBOX_MAX_CONCURRENT allows (%u); try again in a moment", most);
+    r.quota = "concurrency";
+    r.quota_limit = most;
+    r.retry_after_ms = 1000;
+    snprintf(run->limits_seen, sizeof(run->limits_seen), "cap=concurrency;scope=copy;limit=%u", most);
+    run_refuse(run, &r);
+}
+
 static void refuse_for_quota(run_t *run, const store_admitted_t *a)
 {
     refusal_t r;
     front_t *front = run->lane->front;
-    if (a->outcome == ADMIT_NO_PLACE) {
-        metric_inc(METRIC_SHED_AT_CAPACITY);
-        refusal_set(&r, CODE_RESOURCE_EXHAUSTED, MARK_CAPACITY,
-                    "the gateway runs as much at once as SANDBOX_MAX_CONCURRENT allows (%u); try again in a moment",
-                    front->max_concurrent);
-        r.quota = "concurrency";
-        r.quota_limit = front->max_concurrent;
-        r.retry_after_ms = 1000;
-    } else if (a->cap == CAP_SLOTS) {
-        metric_inc(METRIC_SHED_PER_KEY);
-        refusal_set(&r, CODE_RESOURCE_EXHAUSTED, MARK_CAPACITY,
-                    "this caller runs as much at once as it may (%u); send it again when one of its runs has ended",
-                    front->per_caller);
-        r.quota = "slots";
-        r.quota_limit = front->per_caller;
-        r.retry_after_ms = a->retry_after_ms != 0 ? a->retry_after_ms : 1000;
-    } else {
-        metric_inc(METRIC_SHED_RATE);
-        refusal_set(
-            &r, CODE_RESOURCE_EXHAUSTED, MARK_CAPACITY,
-            "this caller's rate of %u runs a minute is spent; Retry-After says in how many seconds to send it again",
-            front->rate_per_min);
-        r.quota = "runs";
-        r.quota_limit = a->rate_limit;
-        r.quota_window_s = run_rate_window_s(front, a->rate_limit);
-        r.retry_after_ms = a->retry_after_ms != 0 ? a->retry_after_ms : 1;
-    }
+    prices_t *prices = front_prices(front);
+    const quota_terms_t terms = {.caps = &run->caps,
+                                 .total_caps = &front->total_caps,
+                                 .window_s = front->window_s,
+                                 .hold = &run->hold.amounts,
+                                 .currency = prices != NULL ? prices_currency(prices) : ""};
+    quota_refuse(a, &terms, &r);
+    quota_seen(a, run->limits_seen);
+    prices_unref(prices);
     run_refuse(run, &r);
 }
 
@@ -88,20 +86,23 @@ static bool heed_claim(run_t *run, const store_admitted_t *a)
         take_stored(run, a);
         return true;
     case ADMIT_ANSWER_GONE:
-        failure_set(&r, CODE_ALREADY_EXISTS,
-                    "this request ID has run as %s and its answer was too large to be kept; its record still stands",
-                    a->run_id);
+        failure_set(
+            &r, CODE_ALREADY_EXISTS,
+            "this %s has run as %s, and its output is not kept any more: it was too large, or its time is over; "
+            "its record still stands (GET /v1/runs/%s)",
+            run_key_name(run), a->run_id, a->run_id);
         break;
     case ADMIT_OUTCOME_UNKNOWN: {
         code_t code = code_parse(a->unknown_code);
         failure_set(&r, code != CODE_COUNT ? code : CODE_UNAVAILABLE,
-                    "an earlier request with this ID was dispatched and its outcome is unknown; it may have run");
+                    "an earlier request with this %s was dispatched and its outcome is unknown; it may have run",
+                    run_key_name(run));
         break;
     }
     case ADMIT_CONFLICT:
         metric_inc(METRIC_CONFLICTS);
         refusal_set(&r, CODE_INVALID_ARGUMENT, MARK_REQUEST,
-                    "Plimsoll-Request-Id was used before with another request; a new request needs a new ID");
+                    "%s was used before with another request; a new request needs a new one", run_key_name(run));
         break;
     default:
         return false;
@@ -130,7 +131,7 @@ static void on_looked(void *data, const store_admitted_t *a)
         refusal_t r;
         run_leave_joined(run);
         refusal_set(&r, CODE_RESOURCE_EXHAUSTED, MARK_CAPACITY,
-                    "the run with this request ID was refused and nothing ran; send it again");
+                    "the run with this %s was refused and nothing ran; send it again", run_key_name(run));
         r.retry_after_ms = 1000;
         run_refuse(run, &r);
         return;
@@ -150,7 +151,7 @@ static void look_at_claim(run_t *run)
         return; /* a look is on its way */
     run->claim_us = clock_mono_us();
     loop_timer_stop(&run->watchdog);
-    store_claim_look(run->lane->store, run_caller_id(run), run_request_id(run), run->request_sha256, on_looked, run);
+    store_claim_look(run->lane->store, run_caller_id(run), run_claim_id(run), run->request_sha256, on_looked, run);
 }
 
 static void on_look_time(loop_timer_t *timer)
@@ -214,6 +215,8 @@ static void on_admitted(void *data, const store_admitted_t *a)
     case ADMIT_CAPPED:
         if (run->only_claims)
             run_refuse(run, &run->refusal);
+        else if (a->outcome == ADMIT_NO_PLACE)
+            refuse_for_place(run);
         else
             refuse_for_quota(run, a);
         break;
@@ -223,23 +226,49 @@ static void on_admitted(void *data, const store_admitted_t *a)
     }
 }
 
+/* How long a hold that nobody settles is waited for before all of it is charged. */
+static uint32_t hold_ms(const run_t *run, uint32_t lease_ms)
+{
+    /* a billed sandbox that outlived its gateway is found, deleted and charged by the ledger; this only comes after it
+     */
+    enum { LEDGER_MS = 15 * 60 * 1000 };
+    return lease_ms + PAID_TEARDOWN_MS + (run->hold.is_billed ? LEDGER_MS : 0);
+}
+
+static uint32_t longest_timeout(const placement_t *placement)
+{
+    uint32_t longest = 0;
+    for (size_t i = 0; i < placement->count; i++)
+        if (placement->timeout_ms[i] > longest)
+            longest = placement->timeout_ms[i];
+    return longest;
+}
+
 static void claim(run_t *run)
 {
     front_t *front = run->lane->front;
-    uint32_t longest = 0;
-    for (size_t i = 0; i < run->placement.count; i++)
-        if (run->placement.timeout_ms[i] > longest)
-            longest = run->placement.timeout_ms[i];
+    uint32_t lease_ms = longest_timeout(&run->placement) + STORE_LEASE_MARGIN_MS;
+    if (!billing_hold(run->lane, &run->placement, &run->hold, &run->refusal))
+        run->only_claims = true; /* nothing may run; an outcome its key has already comes first */
     run->has_place = !run->only_claims && front_place_take(front);
+    run->caps = quota_caps(front, run->gate->intake.caller);
     store_admission_t admission = {
         .caller = run_caller_id(run),
-        .request_id = run_request_id(run),
+        .request_id = run_claim_id(run),
         .request_sha256 = run->request_sha256,
         .run_id = run->run_id,
-        .lease_ms = longest + STORE_LEASE_MARGIN_MS,
+        .lease_ms = lease_ms,
         .has_place = run->has_place,
-        .caps = {.slots = front->per_caller, .rate_per_min = front->rate_per_min, .burst = front->rate_burst},
+        .caps = run->caps,
+        .total_caps = front->total_caps,
+        .window_s = front->window_s,
+        .hold = run->hold.amounts,
+        .hold_ms = hold_ms(run, lease_ms),
     };
+    if (run->only_claims && admission.request_id == NULL) {
+        run_refuse(run, &run->refusal);
+        return;
+    }
     run->claim_us = clock_mono_us();
     fault_point("run.claim");
     store_admit(run->lane->store, &admission, on_admitted, run);
@@ -260,11 +289,11 @@ void run_enter_flight(run_t *run)
 {
     char key[STORE_CLAIM_KEY_MAX];
     refusal_t r;
-    if (!run->keyed) {
+    if (run_claim_id(run) == NULL) {
         claim(run);
         return;
     }
-    store_claim_key(run->lane->store, run_caller_id(run), run_request_id(run), key);
+    store_claim_key(run->lane->store, run_caller_id(run), run_claim_id(run), key);
     run->member = (flight_member_t){.loop = run->lane->loop, .on_outcome = on_leader_outcome, .data = run};
     switch (flights_enter(run->lane->front->flights, key, run->request_sha256, &run->member, &run->flight)) {
     case FLIGHT_LEADS:
@@ -280,7 +309,7 @@ void run_enter_flight(run_t *run)
     case FLIGHT_CONFLICTS:
         metric_inc(METRIC_CONFLICTS);
         refusal_set(&r, CODE_INVALID_ARGUMENT, MARK_REQUEST,
-                    "Plimsoll-Request-Id is in use by another request; a new request needs a new ID");
+                    "%s is in use by another request; a new request needs a new one", run_key_name(run));
         run_refuse(run, &r);
         break;
     }
@@ -291,7 +320,7 @@ void run_on_settled(lane_t *lane, const char *claim_key)
     char key[STORE_CLAIM_KEY_MAX];
     for (run_t *run = lane->joined, *next; run != NULL; run = next) {
         next = run->next_joined;
-        store_claim_key(run->lane->store, run_caller_id(run), run_request_id(run), key);
+        store_claim_key(run->lane->store, run_caller_id(run), run_claim_id(run), key);
         if (strcmp(key, claim_key) == 0)
             look_at_claim(run);
     }

@@ -10,6 +10,7 @@
 #include "core/log.h"
 #include "core/mem.h"
 #include "gateway/audit.h"
+#include "gateway/billing.h"
 #include "gateway/link.h"
 #include "gateway/metrics.h"
 #include "gateway/result.h"
@@ -45,6 +46,8 @@ static void settle_failure(run_t *run, const char *code, const char *message, co
     run_remember_refusal(run, &failure);
     memcpy(run->outcome->run_id, run->run_id, sizeof(run->run_id));
     snprintf(run->outcome->backend, sizeof(run->outcome->backend), "%s", run->lane->front->backend_names[run->at]);
+    uint64_t took_ms = (clock_mono_us() - run->dispatched_us) / 1000;
+    run->spent = billing_spent(run->lane, run->at, took_ms, took_ms);
     audit_failure(run, failure.message, detail);
     run_settle(run, VERDICT_UNKNOWN, false);
 }
@@ -66,6 +69,7 @@ static void on_done(run_t *run, const Plimsoll__Backend__RunDone *done)
     run->execute_us = (uint32_t)(done->execute_us > UINT32_MAX ? UINT32_MAX : done->execute_us);
     uint64_t whole = clock_mono_us() - run->dispatched_us;
     run->queue_us = whole > run->execute_us ? (uint32_t)(whole - run->execute_us) : 0;
+    run->spent = billing_spent(run->lane, run->at, run->execute_us / 1000, done->billable_ms);
     if (done->canceled && run->stop != STOP_CAUSE_NONE) {
         /* we stopped it: what the wall says of its end is not the code's own verdict. One that ended by itself first
          * keeps its result. */
@@ -200,6 +204,8 @@ void run_dispatch(run_t *run)
             continue;
         }
         run_move(run, RUN_DISPATCHED);
+        if (run->flight != NULL)
+            flights_dispatched(run->lane->front->flights, run->flight);
         metric_inc(METRIC_RUNS);
         metric_inc(METRIC_INFLIGHT);
         if (run->next == run->placement.count) {

@@ -12,7 +12,10 @@ void run_check(const run_t *run);
 /* The only place a run's state changes; an illegal move is a broken invariant. */
 void run_move(run_t *run, run_state_t to);
 const char *run_caller_id(const run_t *run);
-const char *run_request_id(const run_t *run); /* NULL: unkeyed */
+/* What the run is claimed under; NULL: it has no key. */
+const char *run_claim_id(const run_t *run);
+/* How the caller named it, for texts: "Idempotency-Key" or "Plimsoll-Request-Id". */
+const char *run_key_name(const run_t *run);
 
 /* The caller went away, or its own deadline passed. */
 void run_stop(run_t *run, stop_cause_t cause);
@@ -31,11 +34,9 @@ void run_on_watchdog(loop_timer_t *timer);
 
 /* Makes the refusal the run's outcome. */
 void run_remember_refusal(run_t *run, const refusal_t *refusal);
-/* That, and the end: nothing was dispatched and nothing is recorded. */
+/* That, and the end: nothing was dispatched, and nothing is recorded but a receipt. */
 void run_refuse(run_t *run, const refusal_t *refusal);
 void run_give_place_back(run_t *run);
-/* Seconds, rounded up, in which the rate gives back a burst of `limit` starts: at most 60 * 1e6 + 1e6, no overflow. */
-uint32_t run_rate_window_s(const front_t *front, uint32_t limit);
 /* Records the run's outcome, then finishes it. */
 void run_settle(run_t *run, verdict_t verdict, bool give_back_rate);
 /* Answers with the run's outcome, this request and all that follow it, and frees the run. */

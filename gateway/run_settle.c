@@ -18,12 +18,6 @@ void run_remember_refusal(run_t *run, const refusal_t *refusal)
     run->outcome->refusal = *refusal;
 }
 
-void run_refuse(run_t *run, const refusal_t *refusal)
-{
-    run_remember_refusal(run, refusal);
-    run_finish(run);
-}
-
 static void answer_timing(const run_t *run)
 {
     if (!run->lane->front->server_timing)
@@ -34,19 +28,27 @@ static void answer_timing(const run_t *run)
                   run->settle_took_us / 1e3);
 }
 
-uint32_t run_rate_window_s(const front_t *front, uint32_t limit)
-{
-    return front->rate_per_min != 0 ? (60 * limit + front->rate_per_min - 1) / front->rate_per_min : 60;
-}
-
 static void answer_rate(const run_t *run)
 {
     const store_admitted_t *a = &run->admitted;
     if (a->rate_limit == 0 || a->outcome != ADMIT_OK)
         return;
     answer_header(run->req, "RateLimit-Policy", "\"runs\";q=%u;w=%u", a->rate_limit,
-                  run_rate_window_s(run->lane->front, a->rate_limit));
+                  quota_rate_window_s(&run->caps, a->rate_limit));
     answer_header(run->req, "RateLimit", "\"runs\";r=%u;t=%u", a->rate_remaining, (a->rate_reset_ms + 999) / 1000);
+}
+
+static void answer_bill(const run_t *run)
+{
+    char seconds[BILL_SECONDS_MAX], cost[BILL_COST_MAX];
+    const outcome_t *o = run->outcome;
+    if (!o->has_bill)
+        return;
+    prices_t *prices = front_prices(run->lane->front);
+    answer_header_text(run->req, "Plimsoll-Billable-Seconds", bill_seconds(&o->bill, seconds));
+    answer_header_text(run->req, "Plimsoll-Cost",
+                       bill_cost(&o->bill, prices != NULL ? prices_currency(prices) : "", cost));
+    prices_unref(prices);
 }
 
 static void answer(run_t *run)
@@ -81,6 +83,7 @@ static void answer(run_t *run)
         return;
     }
     answer_rate(run);
+    answer_bill(run);
     answer_send(run->req, 200, connect_media_type(run->gate->intake.codec), &body);
 }
 
@@ -126,26 +129,72 @@ static void on_settled(void *data, bool stored)
     run_finish(run);
 }
 
+/* What is said of every run that leaves something behind. */
+static void fill_settlement(const run_t *run, verdict_t verdict, store_settlement_t *s)
+{
+    const intake_t *in = &run->gate->intake;
+    *s = (store_settlement_t){
+        .caller = run_caller_id(run),
+        .request_id = run_claim_id(run),
+        .run_id = run->run_id,
+        .verdict = verdict,
+        .backend = run->outcome->backend,
+        .kind = run->kind,
+        .request_sha256 = run->request_sha256,
+        .started_unix_ms = in->began_unix_ms,
+        .canceled = run->stop == STOP_CAUSE_HANG_UP || run->stop == STOP_CAUSE_DEADLINE,
+        .is_cost_known = true,
+        .trace_id = run->trace_id,
+    };
+    if (in->key.len != 0) {
+        s->client_request_id = in->has_request_id ? in->request_id : NULL;
+        s->idempotency_key = in->key.text;
+    }
+    s->ended_unix_ms = s->started_unix_ms + (int64_t)((clock_mono_us() - in->began_us) / 1000);
+}
+
+/* A refusal of which nothing else is recorded. */
+static void leave_receipt(const run_t *run)
+{
+    store_settlement_t s;
+    if (!run->leaves_receipt)
+        return;
+    fill_settlement(run, VERDICT_REFUSED, &s);
+    s.reason = mark_name(run->outcome->refusal.mark);
+    s.limits = run->limits_seen;
+    store_receipt(run->lane->store, &s);
+}
+
+void run_refuse(run_t *run, const refusal_t *refusal)
+{
+    run_remember_refusal(run, refusal);
+    if (refusal->mark != MARK_NONE)
+        leave_receipt(run);
+    run_finish(run);
+}
+
+/* What it is charged. Nobody knows yet how long the sandbox of a billed run without an answer is there: its hold stays
+ * for the ledger to settle. */
+static void charge(const run_t *run, verdict_t verdict, store_settlement_t *s)
+{
+    if (verdict == VERDICT_REFUSED)
+        return;
+    s->spent = run->spent.amounts;
+    s->is_cost_known = run->spent.is_cost_known;
+    s->keeps_hold = verdict == VERDICT_UNKNOWN && run->spent.is_billed;
+}
+
 /* The last word on a run: what is recorded of it, for every copy of the gateway. */
 void run_settle(run_t *run, verdict_t verdict, bool give_back_rate)
 {
     outcome_t *o = run->outcome;
+    store_settlement_t s;
     /* what is recorded can be looked up, a refusal included */
     memcpy(o->run_id, run->run_id, sizeof(o->run_id));
-    store_settlement_t s = {
-        .caller = run_caller_id(run),
-        .request_id = run_request_id(run),
-        .run_id = run->run_id,
-        .verdict = verdict,
-        .give_back_rate = give_back_rate,
-        .backend = o->backend,
-        .kind = run->kind,
-        .request_sha256 = run->request_sha256,
-        .started_unix_ms = run->gate->intake.began_unix_ms,
-        .canceled = run->stop == STOP_CAUSE_HANG_UP || run->stop == STOP_CAUSE_DEADLINE,
-        .trace_id = run->trace_id,
-    };
-    s.ended_unix_ms = s.started_unix_ms + (int64_t)((clock_mono_us() - run->gate->intake.began_us) / 1000);
+    fill_settlement(run, verdict, &s);
+    s.give_back_rate = give_back_rate;
+    charge(run, verdict, &s);
+    run->leaves_receipt = false;
     result_settlement_t kept = {0};
     if (verdict == VERDICT_ANSWERED) {
         result_fill_settlement(o, &s, &kept);

@@ -1,0 +1,86 @@
+#include "gateway/billing.h"
+
+#include "core/clock.h"
+#include "gateway/link.h"
+#include "gateway/metrics.h"
+
+enum { PRICE_RETRY_MS = 60 * 1000 /* a price file is renewed by people */ };
+
+bool billing_is_billed(const lane_t *lane, size_t i)
+{
+    const Plimsoll__Backend__Announce *a = link_announce(lane->links[i]);
+    return a != NULL && a->billed;
+}
+
+/* The price that holds now, copied; false: unknown. */
+static bool price_now(front_t *front, size_t i, price_t *out)
+{
+    prices_t *prices = front_prices(front);
+    const price_t *price = NULL;
+    if (prices != NULL && prices_are_current(prices, clock_wall_ms(), front->prices_max_age_ms))
+        price = prices_find(prices, front->backend_names[i]);
+    if (price != NULL)
+        *out = *price;
+    prices_unref(prices);
+    return price != NULL;
+}
+
+static bill_t bill_of(const lane_t *lane, size_t i, uint64_t took_ms, uint64_t billable_ms)
+{
+    bill_t bill = {.amounts.seconds_ms = took_ms, .is_billed = billing_is_billed(lane, i), .is_cost_known = true};
+    price_t price;
+    if (!bill.is_billed)
+        return bill;
+    bill.is_cost_known = price_now(lane->front, i, &price);
+    bill.amounts.paid_ms = bill.is_cost_known ? price_billable_ms(&price, billable_ms) : billable_ms;
+    bill.amounts.cost_micro = bill.is_cost_known ? price_cost_micro(&price, billable_ms) : 0;
+    return bill;
+}
+
+bill_t billing_spent(const lane_t *lane, size_t i, uint64_t took_ms, uint64_t billable_ms)
+{
+    return bill_of(lane, i, took_ms, billable_ms);
+}
+
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+static void take_worst(bill_t *worst, const bill_t *bill)
+{
+    worst->amounts.seconds_ms = larger(worst->amounts.seconds_ms, bill->amounts.seconds_ms);
+    worst->amounts.paid_ms = larger(worst->amounts.paid_ms, bill->amounts.paid_ms);
+    worst->amounts.cost_micro = larger(worst->amounts.cost_micro, bill->amounts.cost_micro);
+    worst->is_billed |= bill->is_billed;
+    worst->is_cost_known &= bill->is_cost_known;
+}
+
+bool billing_hold(const lane_t *lane, placement_t *placement, bill_t *hold, refusal_t *refusal)
+{
+    const front_t *front = lane->front;
+    bool is_capped = front->caps.per_day.cost_micro != 0 || front->total_caps.per_day.cost_micro != 0;
+    size_t kept = 0;
+    *hold = (bill_t){.is_cost_known = true};
+    for (size_t k = 0; k < placement->count; k++) {
+        size_t i = placement->backend[k];
+        uint64_t most = (uint64_t)placement->timeout_ms[k] + (billing_is_billed(lane, i) ? PAID_TEARDOWN_MS : 0);
+        bill_t worst = bill_of(lane, i, most, most);
+        if (is_capped && !worst.is_cost_known)
+            continue;
+        take_worst(hold, &worst);
+        placement->backend[kept] = placement->backend[k];
+        placement->timeout_ms[kept++] = placement->timeout_ms[k];
+    }
+    bool had_any = placement->count != 0;
+    placement->count = kept;
+    if (kept != 0 || !had_any)
+        return true;
+    metric_inc(METRIC_SHED_PRICE);
+    refusal_set(
+        refusal, CODE_RESOURCE_EXHAUSTED, MARK_CAPACITY,
+        "what this run would cost is not known, as its backend's price is missing or out of date, and costs are "
+        "capped here: nothing ran");
+    refusal->retry_after_ms = PRICE_RETRY_MS;
+    return false;
+}
