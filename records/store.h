@@ -93,6 +93,9 @@ typedef struct {
     char backend[33]; /* of the stored answer */
     char record_sha256[65];
     char unknown_code[32];
+    store_amounts_t spent; /* ANSWERED: what the run was charged */
+    bool has_spent;        /* false: the claim does not say */
+    bool is_cost_known;
     /* The rate's state after this decision, for RateLimit fields; limit 0 = unlimited. */
     uint32_t rate_limit; /* burst */
     uint32_t rate_remaining;
@@ -215,6 +218,7 @@ typedef struct {
     char day[9];        /* YYYYMMDD, UTC */
     uint64_t runs;      /* settled today, answered or unknown */
     store_amounts_t spent, held;
+    uint64_t unpriced_ms; /* of spent.paid_ms: what had no known price, so spent.cost_micro is not all it cost */
     uint32_t slots_in_use;
     uint32_t rate_remaining, rate_reset_ms; /* by the caps given */
     uint64_t window_runs;
