@@ -348,7 +348,7 @@ bool spool_file_append(spool_file_t *f, uint32_t order_key, int64_t now_ms, cons
 
 bool spool_file_reserve(spool_file_t *f, uint64_t bytes)
 {
-    if (f->end + bytes <= f->allocated)
+    if (bytes == 0 || f->end + bytes <= f->allocated)
         return true;
     if (fault_point("spool.reserve")) {
         errno = ENOSPC;
