@@ -212,15 +212,16 @@ static void on_store_state(void *data, bool up, const char *reason)
 {
     lane_t *lane = data;
     front_t *front = lane->front;
-    if (up != lane->store_up) {
+    bool changed = up != lane->store_up;
+    if (changed) {
         lane->store_up = up;
         uint32_t lanes =
             up ? atomic_fetch_add(&front->lanes_with_store, 1) + 1 : atomic_fetch_sub(&front->lanes_with_store, 1) - 1;
         metric_set(METRIC_STORE_UP, lanes == front->lane_count);
-        if (lane->index == 0)
-            log_event(up ? LOG_INFO : LOG_ERROR, up ? "record store up" : "record store away",
-                      log_str("reason", reason));
     }
+    /* of a store that never came up, each new reason is told once */
+    if (lane->index == 0 && (changed || !up))
+        log_event(up ? LOG_INFO : LOG_ERROR, up ? "record store up" : "record store away", log_str("reason", reason));
     run_look_all(lane);
     by_key_look_all(lane);
 }

@@ -1,0 +1,132 @@
+"""The record store over TLS: who is believed, who is not, and that bytes of every size come through."""
+import time
+
+import pytest
+
+import gateway as g
+import redis_servers as r
+from gateway import new_id, refused, wait_for
+
+STANDIN = {"SANDBOX_PROVIDER": "standin"}
+
+
+@pytest.fixture(scope="module")
+def certificates():
+    c = r.Certificates()
+    yield c
+    c.remove()
+
+
+@pytest.fixture
+def tls_server(certificates):
+    started = []
+
+    def make(*arguments, pair=None):
+        server = r.Server(*certificates.of(pair or certificates.server), *arguments, tls=certificates)
+        started.append(server)
+        return server.start()
+    yield make
+    for server in started:
+        server.stop()
+
+
+def is_never_up(gw, reason):
+    """The store is away for that reason, a run is refused, and the gateway lives."""
+    wait_for(lambda: reason in gw.log(), f"{reason!r} in the log")
+    assert gw.get("/readyz").status == 503 and gw.get("/healthz").status == 200
+    refused(gw.run("standin: answer"), "unavailable", "capacity")
+    assert not gw.log_lines("record store up")
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
+@pytest.mark.parametrize("asks_for_one", ["no", "yes"])
+def test_a_server_of_a_known_authority(gateway, tls_server, certificates, host, asks_for_one):
+    server = tls_server("--tls-auth-clients", asks_for_one)
+    mine = {"PLIMSOLL_REDIS_CERT": str(certificates.client[0]), "PLIMSOLL_REDIS_KEY": str(certificates.client[1])} if asks_for_one == "yes" else {}
+    gw = gateway(PLIMSOLL_REDIS_URL=f"rediss://{host}:{server.port}", PLIMSOLL_REDIS_CA=str(certificates.ca), **mine, **STANDIN)
+    wait_for(lambda: gw.get("/readyz").status == 200, "the store to be up")
+    # answers of sizes around a TLS record's, and one that takes many
+    for size in (0, 1, 16 * 1024 - 200, 16 * 1024, 600 * 1024):
+        request_id = new_id()
+        first = gw.ok(f"standin: bytes {size}", request_id)
+        again = gw.run(f"standin: bytes {size}", request_id)
+        assert again.header("Plimsoll-Replayed") == "1" and again.body == first.body
+    # the connection is lost and made again
+    before = server.info("total_connections_received")
+    server.ask("CLIENT", "KILL", "TYPE", "normal")
+    server.ask("CLIENT", "KILL", "TYPE", "pubsub")
+    wait_for(lambda: gw.run("standin: answer").status == 200, "the connection to be back")
+    assert int(server.info("total_connections_received")) > int(before)
+
+
+@pytest.mark.parametrize("is_ours", [True, False], ids=["other_ca", "system"])
+def test_a_server_of_an_unknown_authority(gateway, tls_server, certificates, is_ours):
+    server = tls_server("--tls-auth-clients", "no")
+    ca = {"PLIMSOLL_REDIS_CA": str(certificates.other_ca)} if is_ours else {}
+    gw = gateway(PLIMSOLL_REDIS_URL=f"rediss://localhost:{server.port}", **ca, **STANDIN)
+    is_never_up(gw, "the server's certificate is not trusted")
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
+def test_a_certificate_of_another_name(gateway, tls_server, certificates, host):
+    server = tls_server("--tls-auth-clients", "no", pair=certificates.elsewhere)
+    gw = gateway(PLIMSOLL_REDIS_URL=f"rediss://{host}:{server.port}", PLIMSOLL_REDIS_CA=str(certificates.ca), **STANDIN)
+    is_never_up(gw, "mismatch")
+
+
+def test_a_server_that_asks_for_a_certificate_and_gets_none(gateway, tls_server, certificates):
+    server = tls_server("--tls-auth-clients", "yes")
+    gw = gateway(PLIMSOLL_REDIS_URL=f"rediss://localhost:{server.port}", PLIMSOLL_REDIS_CA=str(certificates.ca), **STANDIN)
+    is_never_up(gw, "certificate required")
+
+
+def test_a_server_that_speaks_only_an_old_tls(gateway, tls_server, certificates):
+    server = r.Server(*certificates.of(certificates.server), "--tls-auth-clients", "no", "--tls-protocols", "TLSv1.1", "--tls-ciphers",
+                      "ALL:@SECLEVEL=0", tls=certificates).spawn()
+    try:
+        wait_for(lambda: "Ready to accept connections" in server.log(), "redis-server to be ready", g.START_S)
+        gw = gateway(PLIMSOLL_REDIS_URL=f"rediss://localhost:{server.port}", PLIMSOLL_REDIS_CA=str(certificates.ca), **STANDIN)
+        is_never_up(gw, "TLS: ")
+    finally:
+        server.stop()
+
+
+def test_a_plain_server_is_not_spoken_to_over_tls_and_the_other_way_round(gateway, tls_server, certificates, redis):
+    gw = gateway(PLIMSOLL_REDIS_URL=f"rediss://localhost:{redis.port}", PLIMSOLL_REDIS_CA=str(certificates.ca), **STANDIN)
+    is_never_up(gw, '"reason":"')
+    server = tls_server("--tls-auth-clients", "no")
+    gw = gateway(PLIMSOLL_REDIS_URL=f"redis://127.0.0.1:{server.port}", **STANDIN)
+    is_never_up(gw, '"reason":"')
+
+
+def test_a_server_that_says_nothing_is_given_up_within_a_second(gateway, certificates):
+    import socket
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        began = time.monotonic()
+        gw = gateway(PLIMSOLL_REDIS_URL=f"rediss://localhost:{listener.getsockname()[1]}", PLIMSOLL_REDIS_CA=str(certificates.ca), **STANDIN)
+        is_never_up(gw, "TLS timed out")
+        assert time.monotonic() - began < g.START_S
+
+
+@pytest.mark.parametrize("settings, said", [
+    ({"PLIMSOLL_REDIS_CA": "missing"}, "authorities' file"), ({"PLIMSOLL_REDIS_CERT": "client"}, "go together"),
+    ({"PLIMSOLL_REDIS_KEY": "client"}, "go together"), ({"PLIMSOLL_REDIS_CERT": "client", "PLIMSOLL_REDIS_KEY": "server"}, "no usable key"),
+    ({"PLIMSOLL_REDIS_CERT": "missing", "PLIMSOLL_REDIS_KEY": "client"}, "certificate chain")])
+def test_files_that_cannot_be_used_stop_the_start_by_name(gateway, certificates, settings, said):
+    paths = {("PLIMSOLL_REDIS_CERT", "client"): certificates.client[0], ("PLIMSOLL_REDIS_KEY", "client"): certificates.client[1],
+             ("PLIMSOLL_REDIS_KEY", "server"): certificates.server[1]}
+    gw = gateway(start=False, PLIMSOLL_REDIS_URL="rediss://user:pa55word@localhost:1",
+                 **{k: str(paths.get((k, v), "/nonexistent/file")) for k, v in settings.items()})
+    gw.spawn()
+    gw.clean_exit = False
+    assert gw.wait_exit() != 0
+    log = gw.log()
+    assert said in log and "PLIMSOLL_REDIS_" in log and "pa55word" not in log
+
+
+def test_tls_files_without_tls_stop_the_start(gateway, certificates):
+    gw = gateway(start=False, PLIMSOLL_REDIS_URL="redis://127.0.0.1:1", PLIMSOLL_REDIS_CA=str(certificates.ca))
+    gw.spawn()
+    gw.clean_exit = False
+    assert gw.wait_exit() != 0
+    assert "rediss://" in gw.log()
