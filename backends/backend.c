@@ -13,11 +13,11 @@
 static const backend_ops_t *known[BACKENDS_MAX] = {
     &WASM_BACKEND,    &DOCKER_BACKEND,   &GVISOR_BACKEND,
 #ifdef PLIMSOLL_STANDIN
-    &STANDIN_BACKEND, &STANDIN2_BACKEND,
+    &STANDIN_BACKEND, &STANDIN2_BACKEND, &STANDINPAID_BACKEND,
 #endif
 };
 #ifdef PLIMSOLL_STANDIN
-static size_t known_count = 5;
+static size_t known_count = 6;
 #else
 static size_t known_count = 3;
 #endif

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "backends/backend.pb-c.h"
+#include "backends/role_ledger.h"
 #include "core/loop.h"
 #include "records/plimsoll.pb-c.h"
 #include "records/tier.h"
@@ -57,10 +58,12 @@ typedef struct {
     tier_t tier;                /* to be stated in the answer */
     uint64_t started_us;        /* monotonic: when the request reached the role */
     uint64_t deadline_us;       /* started_us and the effective timeout */
+    uint64_t price_micro_hour;  /* of a billed wall; 0 = none known */
 
     backend_outcome_t outcome;
     Plimsoll__V1__RunResponse *response; /* RUN_DONE; owned */
     bool is_canceled;                    /* RUN_DONE */
+    uint64_t billable_ms;                /* RUN_DONE, billed walls: what the provider counts, as far as known by now */
     Plimsoll__Backend__Refusal refusal;  /* RUN_REFUSED */
     uint32_t retry_after_ms;
     const char *code; /* RUN_FAILED: a Connect code, literal */
@@ -85,7 +88,9 @@ void backend_run_fail(backend_run_t *run, const char *code, const char *message,
 /* What a wall may ask of the role. */
 typedef struct {
     loop_t *loop;
-    uint32_t capacity; /* runs at once */
+    uint32_t capacity;     /* runs at once */
+    const char *instance;  /* 16 hex digits: this process, on sandboxes and in the ledger */
+    role_ledger_t *ledger; /* NULL for a wall without `sandboxes` */
     /* What the evidence was about has changed (a process was replaced): prove it anew as soon as possible. */
     void (*reprove)(void *data);
     void *data;
@@ -101,6 +106,9 @@ typedef struct {
     const char *name;
     bool billed;
     unsigned proof_ms; /* a proof that takes longer has failed; 0 = 30 s */
+    /* Of a wall whose sandboxes can outlive this process: the ledger is kept. NULL: they end with it. As
+     * provider_keeps_ledger says. */
+    const backend_sandboxes_t *sandboxes;
     /* Reads the configuration and takes what must be taken before root is dropped; starts nothing. `host` outlives the
      * wall. Never NULL: what is wrong is told by `check`. */
     void *(*setup)(const backend_host_t *host);
@@ -123,7 +131,7 @@ typedef struct {
 
 #ifdef PLIMSOLL_STANDIN
 /* Walls that run nothing and do what their request's code says; of loadtest/, in the test and bench builds alone. */
-extern const backend_ops_t STANDIN_BACKEND, STANDIN2_BACKEND;
+extern const backend_ops_t STANDIN_BACKEND, STANDIN2_BACKEND, STANDINPAID_BACKEND;
 #endif
 
 /* Makes a wall known; the built-in ones need no call. */

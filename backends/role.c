@@ -13,6 +13,7 @@
 #include "config/options.h"
 #include "core/log.h"
 #include "core/mem.h"
+#include "core/random.h"
 
 enum { ROLE_MAGIC = 0x726f6c65 };
 
@@ -33,8 +34,12 @@ static void stop_main(void *arg)
     /* The last answers may still be on their way to a front. */
     for (uint32_t waited_ms = 0; has_unsent(role) && waited_ms < ROLE_FLUSH_MS; waited_ms += ROLE_FLUSH_LOOK_MS)
         co_sleep(ROLE_FLUSH_LOOK_MS);
+    if (role->ledger != NULL)
+        role_ledger_end(role->ledger);
     role->ops->stop(role->wall);
     role->wall = NULL;
+    if (role->ledger != NULL)
+        role_ledger_leave(role->ledger);
 }
 
 static void on_stopped(void *arg)
@@ -152,6 +157,29 @@ static const char *confine(const role_t *role)
     return backend_confine_keeping(uid, gid, &keep);
 }
 
+/* A wall that could not be proven for want of the ledger can be now. */
+static void on_ledger_up(void *data)
+{
+    role_t *role = data;
+    if (role->state != PLIMSOLL__BACKEND__STATE__STATE_READY)
+        role_prove(role);
+}
+
+/* Before root is dropped: files of the settings may be root's. */
+static bool prepare_ledger(role_t *role, char why[LEDGER_ERROR_MAX + 1])
+{
+    role_ledger_settings_t settings = {.backend = role->ops->name,
+                                       .is_billed = role->ops->billed,
+                                       .sandboxes = role->ops->sandboxes,
+                                       .on_up = on_ledger_up,
+                                       .data = role};
+    random_hex(role->instance, LEDGER_INSTANCE / 2);
+    memcpy(settings.instance, role->instance, sizeof(settings.instance));
+    if (role->ops->sandboxes != NULL)
+        role->ledger = role_ledger_create(role->loop, &settings, why);
+    return role->ops->sandboxes == NULL || role->ledger != NULL;
+}
+
 static bool watch_all(role_t *role)
 {
     sigset_t end_signals;
@@ -180,6 +208,8 @@ static void dispose(role_t *role)
     loop_timer_stop(&role->drain_timer);
     if (role->wall != NULL)
         role->ops->stop(role->wall);
+    if (role->ledger != NULL)
+        role_ledger_destroy(role->ledger);
     meters_on_change(NULL, NULL);
     loop_timer_stop(&role->meters_timer);
     if (role->listen != NULL)
@@ -201,6 +231,7 @@ int backend_role_main(const char *name, int listen_fd, int parent_fd)
     role_t role = {.magic = ROLE_MAGIC, .listen_fd = listen_fd, .parent_fd = parent_fd, .signal_fd = -1};
     int status = 1;
     const char *failed;
+    char why[LEDGER_ERROR_MAX + 1];
 
     role.loop = loop_create();
     role.ops = backend_find(name);
@@ -208,8 +239,16 @@ int backend_role_main(const char *name, int listen_fd, int parent_fd)
         log_event(LOG_ERROR, "backend unknown", log_str("backend", name));
         goto Exit;
     }
-    role.host =
-        (backend_host_t){.loop = role.loop, .capacity = options_max_concurrent(), .reprove = on_reprove, .data = &role};
+    if (!prepare_ledger(&role, why)) {
+        log_event(LOG_ERROR, "backend without a ledger", log_str("backend", name), log_str("reason", why));
+        goto Exit;
+    }
+    role.host = (backend_host_t){.loop = role.loop,
+                                 .capacity = options_max_concurrent(),
+                                 .instance = role.instance,
+                                 .ledger = role.ledger,
+                                 .reprove = on_reprove,
+                                 .data = &role};
     loop_timer_init(&role.drain_timer, on_drain_timer, &role);
     loop_timer_init(&role.listen_timer, role_on_listen_timer, &role);
     loop_timer_init(&role.meters_timer, role_on_meters_timer, &role);
@@ -226,6 +265,8 @@ int backend_role_main(const char *name, int listen_fd, int parent_fd)
     log_event(LOG_INFO, "backend started", log_str("backend", name), log_uint("capacity", role.host.capacity),
               log_bool("filter", backend_confine_has_filter()));
     role.ops->describe(role.wall, &role.facts);
+    if (role.ledger != NULL)
+        role_ledger_begin(role.ledger, role.wall);
     role_proof_begin(&role);
     loop_run(role.loop);
     log_event(LOG_INFO, "backend ended", log_str("backend", name));

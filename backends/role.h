@@ -64,6 +64,8 @@ struct role {
     const backend_ops_t *ops;
     void *wall;
     backend_host_t host;
+    char instance[LEDGER_INSTANCE + 1];
+    role_ledger_t *ledger; /* NULL: the wall keeps none */
     int listen_fd, parent_fd, signal_fd;
     watch_t *listen, *parent, *signals;
 

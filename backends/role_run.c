@@ -67,6 +67,7 @@ static ipc_result_t send_done(role_run_t *run)
     done.execute_us += run->run.step_us[STEP_NONE];
     done.steps = list;
     done.canceled = run->run.is_canceled;
+    done.billable_ms = run->run.billable_ms;
     result = ipc_send(run->peer->ipc, ROLE_RUN_DONE, run->call, &done.base);
     free(packed);
     return result;
@@ -255,6 +256,7 @@ void role_run_start(role_peer_t *peer, uint64_t call, Plimsoll__Backend__RunStar
     run->start = start;
     run->run.run_id = start->run_id;
     run->run.caller = start->caller;
+    run->run.price_micro_hour = start->price_micro_hour;
     run->run.started_us = run->run._step_us = clock_mono_us();
     if (run_find(peer, call) != NULL) {
         /* Two runs under one number could not be told apart: the first keeps it, the second is left unanswered on

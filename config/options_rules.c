@@ -299,6 +299,10 @@ static void check_records(problems_t *problems)
     if (strlen(dir) > STATE_DIR_MAX)
         problems_add(problems, "PLIMSOLL_STATE_DIR is %s: it takes at most %d bytes, as sockets are made in it",
                      quoted(text, OPT_PLIMSOLL_STATE_DIR), STATE_DIR_MAX);
+    if (strcmp(option_str(OPT_PLIMSOLL_REDIS_DOWN), "refuse") != 0 &&
+        strcmp(option_str(OPT_PLIMSOLL_REDIS_DOWN), "serve") != 0)
+        problems_add(problems, "PLIMSOLL_REDIS_DOWN is %s: it takes refuse or serve",
+                     quoted(text, OPT_PLIMSOLL_REDIS_DOWN));
     if (!is_installation_name(option_str(OPT_PLIMSOLL_INSTALLATION)))
         problems_add(problems, "PLIMSOLL_INSTALLATION is %s: it takes 1 to %d of a-z, 0-9 and -",
                      quoted(text, OPT_PLIMSOLL_INSTALLATION), INSTALLATION_NAME_MAX);

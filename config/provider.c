@@ -39,6 +39,7 @@ const provider_t PROVIDERS[] = {
 #ifdef PLIMSOLL_STANDIN
     {.name = "standin", .tier = "vm", .late_ms = PROVIDER_LATE_MS, .unlisted = true},
     {.name = "standin2", .tier = "vm", .late_ms = PROVIDER_LATE_MS, .unlisted = true},
+    {.name = "standinpaid", .tier = "vm", .late_ms = PROVIDER_LATE_MS, .billed = true, .unlisted = true},
 #endif
 };
 const size_t PROVIDER_COUNT = sizeof(PROVIDERS) / sizeof(PROVIDERS[0]);

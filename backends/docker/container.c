@@ -113,14 +113,18 @@ json_t *container_body(const container_spec_t *spec, const container_labels_t *l
     snprintf(expires, sizeof(expires), "%lld", (long long)labels->expires_s);
     /* Entrypoint and Cmd both, or the image's own would run. WorkingDir is the root: an empty one would be the image's,
      * and with any other an older runc gives a place in memory the wrong mode (spec 1.2). */
-    return made(json_pack("{s:s, s:[s], s:[s, s], s:s, s:s, s:[], s:b, s:b, s:b, s:b, s:b, s:b, s:{s:[s]}, s:s, s:i, "
-                          "s:{s:s, s:s, s:s, s:s, s:s, s:s}, s:o}",
-                          "Image", spec->image, "Entrypoint", CONTAINER_RUNNER, "Cmd", "--mode=run",
-                          preboot_argument(spec->preboot), "User", user, "WorkingDir", "/", "Env", "Tty", 0,
-                          "OpenStdin", 1, "StdinOnce", 1, "AttachStdin", 1, "AttachStdout", 1, "AttachStderr", 1,
-                          "Healthcheck", "Test", "NONE", "StopSignal", "SIGKILL", "StopTimeout", 0, "Labels",
-                          "sbx.gateway", "1", "sbx.instance", labels->instance, "sbx.host", labels->host, "sbx.role",
-                          labels->role, "sbx.expires", expires, "sbx.spec", digest, "HostConfig", config));
+    json_t *body = made(json_pack(
+        "{s:s, s:[s], s:[s, s], s:s, s:s, s:[], s:b, s:b, s:b, s:b, s:b, s:b, s:{s:[s]}, s:s, s:i, "
+        "s:{s:s, s:s, s:s, s:s, s:s, s:s}, s:o}",
+        "Image", spec->image, "Entrypoint", CONTAINER_RUNNER, "Cmd", "--mode=run", preboot_argument(spec->preboot),
+        "User", user, "WorkingDir", "/", "Env", "Tty", 0, "OpenStdin", 1, "StdinOnce", 1, "AttachStdin", 1,
+        "AttachStdout", 1, "AttachStderr", 1, "Healthcheck", "Test", "NONE", "StopSignal", "SIGKILL", "StopTimeout", 0,
+        "Labels", "sbx.gateway", "1", "sbx.instance", labels->instance, "sbx.host", labels->host, "sbx.role",
+        labels->role, "sbx.expires", expires, "sbx.spec", digest, "HostConfig", config));
+    if (labels->installation != NULL && labels->installation[0] != '\0')
+        json_object_set_new(json_object_get(body, "Labels"), "sbx.installation",
+                            made(json_string(labels->installation)));
+    return body;
 }
 
 /* --- what the Engine says it is (spec 1.7) --- */
@@ -335,7 +339,7 @@ static bool same_config_field(const char *key, const json_t *asked, const json_t
 
 static bool same_config(const json_t *inspect, const container_spec_t *spec, char difference[CONTAINER_TEXT_MAX])
 {
-    static const container_labels_t no_labels = {"", "", "", 0};
+    static const container_labels_t no_labels = {"", "", "", "", 0};
     /* The image's own labels and environment are added to ours; the runner clears its environment first of all. */
     static const char *const keys[] = {"User",         "Entrypoint",   "Cmd",        "WorkingDir",
                                        "Tty",          "OpenStdin",    "StdinOnce",  "AttachStdin",

@@ -43,6 +43,7 @@ typedef struct {
 /* What differs between containers of one spec. Borrowed strings. */
 typedef struct {
     const char *instance, *host; /* sbx.instance, sbx.host */
+    const char *installation;    /* sbx.installation; NULL or "": not known, and not sent */
     const char *role;            /* "pool", "run", "session", "smoke" */
     int64_t expires_s;           /* Unix seconds */
 } container_labels_t;

@@ -10,16 +10,14 @@
 
 #include "backends/docker/docker_internal.h"
 #include "backends/docker/run.h"
+#include "backends/host_id.h"
 #include "config/docker.h"
 #include "config/options.h"
 #include "config/provider.h"
 #include "core/clock.h"
 #include "core/log.h"
 #include "core/mem.h"
-#include "core/random.h"
 #include "core/sha256.h"
-
-enum { INSTANCE_RANDOM_BYTES = 8 };
 
 static docker_t *check(void *self)
 {
@@ -94,6 +92,7 @@ static void create_parts(docker_t *docker)
             .size = docker->settings.pool_sizes[kind], .idle_ms = docker->settings.idle_ms, .name = names[kind]};
         docker->pools[kind] = pool_create(docker, &limits);
     }
+    docker_tell_ledger(docker);
     docker->reaper = reaper_create(docker);
     if (docker->reaper == NULL)
         set_problem(docker, "the socket that shows this gateway is alive cannot be had", errno);
@@ -109,8 +108,8 @@ static docker_t *setup(const backend_host_t *host, const char *name)
     docker->host = host;
     docker->kept_group = -1;
     docker->processors = processors > 0 ? (uint32_t)processors : 1;
-    random_hex(docker->instance, INSTANCE_RANDOM_BYTES);
-    reaper_host_id(docker->host_id, sizeof(docker->host_id));
+    snprintf(docker->instance, sizeof(docker->instance), "%s", host->instance);
+    host_id(docker->host_id, sizeof(docker->host_id));
     docker_settings_read(docker);
     create_parts(docker);
     docker->want = (preflight_want_t){.engine = docker->engine,
@@ -294,6 +293,7 @@ static bool wall_prove(void *self, backend_facts_t *facts, char failure[BACKEND_
                              .is_registered_enough = docker->settings.is_registered_enough,
                              .socket_dir = socket_dir,
                              .is_canary = docker->is_proven && preflight_is_same(found, &docker->preflight)};
+        snprintf(docker->engine_id, sizeof(docker->engine_id), "%s", found->engine_id);
         reaper_begin(docker->reaper);
         docker_launcher(docker, &want.launcher);
         is_proven = docker_smoke(&want, &smoke, &is_untried, failure);
@@ -337,6 +337,7 @@ static void wall_stop(void *self)
 
 const backend_ops_t DOCKER_BACKEND = {
     .name = "docker",
+    .sandboxes = &DOCKER_SANDBOXES,
     .proof_ms = DOCKER_PROOF_MS,
     .setup = docker_setup,
     .privileges = wall_privileges,
@@ -349,6 +350,7 @@ const backend_ops_t DOCKER_BACKEND = {
 
 const backend_ops_t GVISOR_BACKEND = {
     .name = "gvisor",
+    .sandboxes = &DOCKER_SANDBOXES,
     .proof_ms = DOCKER_PROOF_MS,
     .setup = gvisor_setup,
     .privileges = wall_privileges,

@@ -47,9 +47,10 @@ struct docker {
     bool is_gvisor;   /* the runtime is to be gVisor: other evidence, other minimum limits, no profile. Both can be. */
     const backend_host_t *host;
     docker_settings_t settings;
-    char problem[BACKEND_TEXT_MAX]; /* of the configuration; empty when there is none */
-    char instance[17];              /* sbx.instance */
-    char host_id[80];               /* sbx.host */
+    char problem[BACKEND_TEXT_MAX];       /* of the configuration; empty when there is none */
+    char instance[LEDGER_INSTANCE + 1];   /* sbx.instance, and the ledger's */
+    char engine_id[LEDGER_PLACE_MAX + 1]; /* of the last preflight that succeeded; what IDs are names in */
+    char host_id[80];                     /* sbx.host */
     engine_t *engine;
     teardown_t *teardown;
     reaper_t *reaper;
@@ -77,6 +78,13 @@ bool docker_is_busy(const docker_t *docker);
 bool docker_owns(const docker_t *docker, const char *name);
 /* Streams were cut that nobody closed: the Engine may have restarted. Drains the pools and proves anew. */
 void docker_suspect(docker_t *docker);
+
+/* sandboxes.c: what the ledger's janitor asks of this wall. */
+extern const backend_sandboxes_t DOCKER_SANDBOXES;
+/* The ledger hears what the teardown does. */
+void docker_tell_ledger(docker_t *docker);
+/* "plimsoll-STAMP" -> STAMP; NULL for another name. */
+const char *docker_stamp_of(const char *name);
 
 /* launch.c: how the smoke test starts its sandboxes. */
 void docker_launcher(docker_t *docker, smoke_launcher_t *launcher);

@@ -15,7 +15,6 @@
 
 enum {
     MEMBER_MAGIC = 0x6d656d62,
-    NAME_RANDOM_BYTES = 8,
     HELLO_MAX = 64 * 1024, /* the environment of an image, and the frames around it */
     END_LOOK_MS = 50,      /* between looks at a container whose stream has ended */
 };
@@ -25,7 +24,7 @@ struct member {
     docker_t *docker;
     container_spec_t spec;
     const char *role;
-    char name[sizeof(REAPER_NAME_PREFIX) + (size_t)2 * NAME_RANDOM_BYTES];
+    char name[sizeof(REAPER_NAME_PREFIX) + LEDGER_STAMP];
     char id[ENGINE_ID_BYTES + 1];
     char seal[SHA256_HEX + 1]; /* of the first read-back after the start */
     attach_t *attach;
@@ -128,6 +127,7 @@ static bool create(member_t *member, uint32_t life_s, char failure[ENGINE_TEXT_M
     docker_t *docker = member->docker;
     container_labels_t labels = {.instance = docker->instance,
                                  .host = docker->host_id,
+                                 .installation = role_ledger_installation(docker->host->ledger),
                                  .role = member->role,
                                  .expires_s = clock_wall_ms() / 1000 + life_s + MEMBER_LIFE_MARGIN_S};
     json_t *body = container_body(&member->spec, &labels);
@@ -137,6 +137,8 @@ static bool create(member_t *member, uint32_t life_s, char failure[ENGINE_TEXT_M
     json_decref(body);
     member->is_born = may_exist(answer.outcome);
     bool is_made = answer.outcome == ENGINE_OK || fail_answer(failure, "create", &answer);
+    if (is_made)
+        role_ledger_name(docker->host->ledger, docker_stamp_of(member->name), member->id);
     engine_answer_dispose(&answer);
     return is_made;
 }
@@ -237,12 +239,30 @@ static bool prepare(member_t *member, const member_plan_t *plan, char failure[EN
            member_check(member, MEMBER_INSPECT_MS, failure) == MEMBER_SAME;
 }
 
+/* Before the Engine is asked: the entry stands in the ledger. */
+static bool ask(docker_t *docker, const member_plan_t *plan, char stamp[LEDGER_STAMP + 1],
+                char failure[ENGINE_TEXT_MAX])
+{
+    role_ledger_ask_t asked = {.life_ms = ((uint64_t)plan->life_s + MEMBER_LIFE_MARGIN_S) * 1000,
+                               .is_trial = strcmp(plan->role, "smoke") == 0};
+    char why[LEDGER_ERROR_MAX + 1];
+    if (docker->host->ledger != NULL)
+        return role_ledger_ask(docker->host->ledger, &asked, stamp, why) || fail(failure, "create", why);
+    random_hex(stamp, LEDGER_STAMP / 2);
+    return true;
+}
+
 member_t *member_start(docker_t *docker, const member_plan_t *plan, char failure[ENGINE_TEXT_MAX])
 {
-    char random[2 * NAME_RANDOM_BYTES + 1];
+    char stamp[LEDGER_STAMP + 1];
 
     if (teardown_count(docker->teardown) >= TEARDOWN_LIST_MAX) {
         fail(failure, "create", "too many sandboxes are not known to be gone");
+        return NULL;
+    }
+    if (!ask(docker, plan, stamp, failure)) {
+        log_event(LOG_WARN, "sandbox not started", log_str("backend", docker->name), log_str("role", plan->role),
+                  log_str("reason", failure));
         return NULL;
     }
     member_t *member = mem_alloc(sizeof(*member));
@@ -251,8 +271,7 @@ member_t *member_start(docker_t *docker, const member_plan_t *plan, char failure
     member->spec = *plan->spec;
     member->role = plan->role;
     member->guest = guest_create();
-    random_hex(random, NAME_RANDOM_BYTES);
-    snprintf(member->name, sizeof(member->name), "%s%s", REAPER_NAME_PREFIX, random);
+    snprintf(member->name, sizeof(member->name), "%s%s", REAPER_NAME_PREFIX, stamp);
     /* Before the Engine is asked: what is not in this list is taken for a leftover. */
     member->next = docker->members;
     docker->members = member;
@@ -482,8 +501,12 @@ void member_release(member_t *member)
     if (member->attach != NULL)
         attach_close(member->attach);
     guest_destroy(member->guest);
-    if (member->is_born)
+    if (member->is_born) {
+        role_ledger_release(docker->host->ledger, docker_stamp_of(member->name));
         teardown_add(docker->teardown, member->name, member->id, may_run ? TEARDOWN_NOW : TEARDOWN_IDLE);
+    } else {
+        role_ledger_gone(docker->host->ledger, docker_stamp_of(member->name));
+    }
     for (member_t **at = &docker->members; *at != NULL; at = &(*at)->next) {
         if (*at == member) {
             *at = member->next;

@@ -1,13 +1,11 @@
 #include "backends/docker/reaper.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -63,17 +61,22 @@ static int liveness_open(const char *instance)
 }
 
 /* Only a refusal says that nobody is there; whatever else may be wrong, the container stays. */
-static bool is_alive(void *data, const char *instance)
+bool reaper_is_alive(const char *instance)
 {
     struct sockaddr_un address;
     socklen_t len = liveness_address(instance, &address);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    (void)data;
     if (fd < 0)
         return true;
     bool is_refused = connect(fd, (struct sockaddr *)&address, len) != 0 && errno == ECONNREFUSED;
     close(fd);
     return !is_refused;
+}
+
+static bool is_alive(void *data, const char *instance)
+{
+    (void)data;
+    return reaper_is_alive(instance);
 }
 
 static void on_liveness(void *data, unsigned events)
@@ -84,24 +87,6 @@ static void on_liveness(void *data, unsigned events)
     /* Being accepted is all the answer there is. */
     while ((fd = accept4(reaper->fd, NULL, NULL, SOCK_CLOEXEC)) >= 0)
         close(fd);
-}
-
-void reaper_host_id(char *out, size_t size)
-{
-    char boot[40] = "";
-    struct stat ns;
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    if (fd >= 0) {
-        ssize_t n = read(fd, boot, sizeof(boot) - 1);
-        boot[n > 0 ? n : 0] = '\0';
-        boot[strcspn(boot, "\n")] = '\0';
-        close(fd);
-    }
-    if (boot[0] == '\0' || stat("/proc/self/ns/net", &ns) != 0) {
-        out[0] = '\0'; /* nobody's socket is believed, and nobody believes ours */
-        return;
-    }
-    snprintf(out, size, "%s.%llu", boot, (unsigned long long)ns.st_ino);
 }
 
 /* --- what is due (spec 1.10) --- */
@@ -138,6 +123,14 @@ static const char *name_of(const json_t *entry, bool *is_nameless)
                : NULL;
 }
 
+/* Another installation's is not ours to judge, whatever its other labels say. Without the label it is nobody's in
+ * particular: made while the identity was not known, or before there was one. */
+static bool is_foreign(const json_t *labels, const reaper_view_t *view)
+{
+    const char *label = json_string_value(json_object_get(labels, "sbx.installation"));
+    return label != NULL && label[0] != '\0' && (view->installation == NULL || strcmp(label, view->installation) != 0);
+}
+
 bool reaper_is_due(const json_t *entry, const reaper_view_t *view, const char **name, const char **id)
 {
     const json_t *labels = json_object_get(entry, "Labels");
@@ -155,6 +148,8 @@ bool reaper_is_due(const json_t *entry, const reaper_view_t *view, const char **
         return false;
     if (strcmp(instance, view->instance) == 0)
         return !is_nameless && !view->is_owned(view->data, *name);
+    if (is_foreign(labels, view))
+        return false;
     if (expires_s + REAPER_EXPIRED_MARGIN_S < view->now_s)
         return true;
     return host != NULL && view->host[0] != '\0' && strcmp(host, view->host) == 0 &&
@@ -193,6 +188,7 @@ static bool look_round(docker_t *docker, bool *soon, char why[ENGINE_TEXT_MAX])
     static const char *const labels[] = {"sbx.gateway=1"};
     reaper_view_t view = {.instance = docker->instance,
                           .host = docker->host_id,
+                          .installation = role_ledger_installation(docker->host->ledger),
                           .now_s = clock_wall_ms() / 1000,
                           .is_alive = is_alive,
                           .is_owned = is_owned,

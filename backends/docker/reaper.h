@@ -1,7 +1,8 @@
 /*
  * Finds containers that a crash left, by their labels (spec backend-docker 1.10), at the start and every minute: what
  * has expired, what belongs to a gateway of this machine that is gone, and what is this one's own but known to nobody.
- * Touches nothing that does not carry the labels and the name of a gateway's container.
+ * Touches nothing that does not carry the labels and the name of a gateway's container, nor what carries the label of
+ * another installation. Whatever it finds goes to the teardown, which tells the ledger.
  */
 #ifndef BACKENDS_DOCKER_REAPER_H
 #define BACKENDS_DOCKER_REAPER_H
@@ -34,13 +35,14 @@ void reaper_end(reaper_t *reaper);
 /* After reaper_end. */
 void reaper_destroy(reaper_t *reaper);
 
-/* "<boot id>.<inode of the network namespace>": where an instance's liveness socket can be believed. */
-void reaper_host_id(char *out, size_t size);
+/* Whether another instance of this machine is alive. Only a refusal says that nobody is there. */
+bool reaper_is_alive(const char *instance);
 
 /* Whether one entry of the container list is to be removed. `is_alive` is asked about other instances of this machine
  * only, `is_owned` about containers of this one. */
 typedef struct {
     const char *instance, *host;
+    const char *installation; /* the ledger's identity, as in the label sbx.installation; NULL or "": not known */
     int64_t now_s;
     bool (*is_alive)(void *data, const char *instance);
     bool (*is_owned)(void *data, const char *name);

@@ -51,6 +51,7 @@ static member_t *take(docker_t *docker, docker_kind_t kind, backend_run_t *run)
             meter_inc(is_hit ? METER_CLAIMS_READY : METER_CLAIMS_COLD);
             log_event(LOG_DEBUG, "sandbox claimed", log_str("run_id", run->run_id),
                       log_str("container", member_id(member)), log_bool("ready", is_hit));
+            role_ledger_serve(docker->host->ledger, docker_stamp_of(member_name(member)), run->run_id, run->caller);
             return member;
         }
         member_release(member);

@@ -44,6 +44,7 @@ struct teardown {
     engine_t *engine;
     bool (*is_busy)(void *data);
     void *data;
+    teardown_events_t events;
     entry_t *entries;
     size_t count, failed, working;
     uint64_t done;
@@ -175,6 +176,8 @@ static void gone(entry_t *entry)
 {
     teardown_t *teardown = entry->teardown;
     ++teardown->done;
+    if (teardown->events.on_gone != NULL)
+        teardown->events.on_gone(teardown->events.data, entry->name);
     log_event(entry->is_set_aside ? LOG_INFO : LOG_DEBUG, "sandbox removed", log_str("name", entry->name),
               log_str("container", entry->id), log_uint("ms", clock_mono_ms() - entry->added_ms));
     forget(entry);
@@ -210,7 +213,10 @@ static void set_aside(entry_t *entry)
 
 static void failed(entry_t *entry)
 {
+    teardown_t *teardown = entry->teardown;
     ++entry->attempts;
+    if (teardown->events.on_failed != NULL)
+        teardown->events.on_failed(teardown->events.data, entry->name, entry->text);
     if (entry->attempts >= TEARDOWN_ATTEMPTS)
         set_aside(entry);
     else
@@ -309,6 +315,12 @@ teardown_t *teardown_create(loop_t *loop, engine_t *engine, bool (*is_busy)(void
     teardown->data = data;
     loop_timer_init(&teardown->timer, on_timer, teardown);
     return teardown;
+}
+
+void teardown_tell(teardown_t *teardown, const teardown_events_t *events)
+{
+    check(teardown);
+    teardown->events = events != NULL ? *events : (teardown_events_t){0};
 }
 
 bool teardown_has(const teardown_t *teardown, const char *name)

@@ -35,8 +35,17 @@ typedef enum {
     TEARDOWN_NOW,  /* something may still run */
 } teardown_urgency_t;
 
+/* What becomes of each, for whoever keeps a list of them. May be called before teardown_add returned. */
+typedef struct {
+    void (*on_gone)(void *data, const char *name); /* confirmed */
+    void (*on_failed)(void *data, const char *name, const char *why);
+    void *data;
+} teardown_events_t;
+
 /* `is_busy` (may be NULL) says whether removals that can wait should. */
 teardown_t *teardown_create(loop_t *loop, engine_t *engine, bool (*is_busy)(void *data), void *data);
+/* NULL: nobody cares. Copied. */
+void teardown_tell(teardown_t *teardown, const teardown_events_t *events);
 /* `id` NULL or empty: the answer to its creation never came, and the name is all there is. Then it is gone only when
  * the name stays absent for longer than a creation can take. A name on the list already is left as it is. */
 void teardown_add(teardown_t *teardown, const char *name, const char *id, teardown_urgency_t urgency);

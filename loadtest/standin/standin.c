@@ -14,6 +14,7 @@
  *   - hold MS
  *   - hold until PATH is gone
  *   - deaf MS: whatever the deadline or a cancel says
+ * Acts of the wall that bills, which the others pass over: loadtest/standin/paid.c.
  * Acts that say what a project came to: loadtest/standin/project.h.
  *
  * PLIMSOLL_STANDIN1 (of "standin") and PLIMSOLL_STANDIN2 (of "standin2") hold words, comma-separated:
@@ -36,6 +37,7 @@
 #include "core/fault.h"
 #include "core/mem.h"
 #include "loadtest/standin/project.h"
+#include "loadtest/standin/standin.h"
 
 enum {
     STANDIN_MAGIC = 0x7374616e,
@@ -49,7 +51,7 @@ enum {
     HUNG_LOOK_MS = 20, /* a proof held by its fault point looks this often whether it still is */
 };
 
-#define PREFIX "standin: "
+#define PREFIX STANDIN_PREFIX
 
 typedef struct {
     unsigned magic;
@@ -103,12 +105,12 @@ static void take_word(standin_t *wall, const char *word)
         wall->has_project = strstr(value, "project") != NULL;
     } else if ((value = value_of(word, "then")) != NULL) {
         wall->then = value;
-    } else {
+    } else if (!standin_paid_takes(word)) {
         snprintf(wall->problem, sizeof(wall->problem), "the stand-in knows no setting %s", word);
     }
 }
 
-static void *setup(const char *name, const char *prove_point, const char *hang_point, option_id_t words, tier_t tier)
+void *standin_create(const char *name, const char *prove_point, const char *hang_point, option_id_t words, tier_t tier)
 {
     standin_t *wall = mem_alloc(sizeof(*wall));
     const char *path = option_str(OPT_PLIMSOLL_STANDIN_LOG);
@@ -137,16 +139,18 @@ static void *setup(const char *name, const char *prove_point, const char *hang_p
 static void *setup_first(const backend_host_t *host)
 {
     (void)host;
-    return setup(STANDIN_BACKEND.name, "standin.prove", "standin.prove.hang", OPT_PLIMSOLL_STANDIN1, TIER_CONTAINER);
+    return standin_create(STANDIN_BACKEND.name, "standin.prove", "standin.prove.hang", OPT_PLIMSOLL_STANDIN1,
+                          TIER_CONTAINER);
 }
 
 static void *setup_second(const backend_host_t *host)
 {
     (void)host;
-    return setup(STANDIN2_BACKEND.name, "standin2.prove", "standin2.prove.hang", OPT_PLIMSOLL_STANDIN2, TIER_VM);
+    return standin_create(STANDIN2_BACKEND.name, "standin2.prove", "standin2.prove.hang", OPT_PLIMSOLL_STANDIN2,
+                          TIER_VM);
 }
 
-static const char *standin_problem(void *self)
+const char *standin_problem(void *self)
 {
     standin_t *wall = standin_check(self);
     return wall->problem[0] != '\0' ? wall->problem : NULL;
@@ -164,7 +168,7 @@ static void kind_fill(const standin_t *wall, backend_kind_t *kind, const char *l
     snprintf(kind->software_identity, sizeof(kind->software_identity), "%s", wall->software);
 }
 
-static void standin_describe(void *self, backend_facts_t *facts)
+void standin_describe(void *self, backend_facts_t *facts)
 {
     standin_t *wall = standin_check(self);
     memset(facts, 0, sizeof(*facts));
@@ -177,7 +181,7 @@ static void standin_describe(void *self, backend_facts_t *facts)
     snprintf(facts->policy, sizeof(facts->policy), "%s", wall->policy);
 }
 
-static bool standin_prove(void *self, backend_facts_t *facts, char failure[BACKEND_TEXT_MAX])
+bool standin_prove(void *self, backend_facts_t *facts, char failure[BACKEND_TEXT_MAX])
 {
     standin_t *wall = standin_check(self);
     if (wall->problem[0] != '\0' || fault_point(wall->prove_point)) {
@@ -325,6 +329,13 @@ static bool act_note(play_t *play, const char *rest)
     return false;
 }
 
+static bool act_paid(play_t *play, const char *rest)
+{
+    (void)play;
+    (void)rest;
+    return false;
+}
+
 static bool act_exit(play_t *play, const char *rest)
 {
     (void)play;
@@ -386,9 +397,9 @@ static bool act(play_t *play, const char *line)
     static const struct {
         const char *verb;
         bool (*act)(play_t *play, const char *rest);
-    } acts[] = {{"answer", act_answer}, {"bytes", act_bytes}, {"refuse", act_refuse},
-                {"fail", act_fail},     {"lie", act_lie},     {"exit", act_exit},
-                {"hold", act_hold},     {"deaf", act_deaf},   {"note", act_note}};
+    } acts[] = {{"answer", act_answer}, {"bytes", act_bytes}, {"refuse", act_refuse}, {"fail", act_fail},
+                {"lie", act_lie},       {"exit", act_exit},   {"hold", act_hold},     {"deaf", act_deaf},
+                {"note", act_note},     {"paid", act_paid}};
     size_t len = strcspn(line, " ");
     for (size_t i = 0; i < sizeof(acts) / sizeof(acts[0]); ++i)
         if (strlen(acts[i].verb) == len && strncmp(line, acts[i].verb, len) == 0)
@@ -399,7 +410,7 @@ static bool act(play_t *play, const char *line)
     return true;
 }
 
-static const char *code_of(const Plimsoll__V1__RunRequest *request)
+const char *standin_code(const Plimsoll__V1__RunRequest *request)
 {
     if (request->payload_case == PLIMSOLL__V1__RUN_REQUEST__PAYLOAD_PROJECT)
         return request->project->n_steps != 0 ? request->project->steps[0] : "";
@@ -408,7 +419,7 @@ static const char *code_of(const Plimsoll__V1__RunRequest *request)
 
 static void follow_lines(play_t *play)
 {
-    const char *at = code_of(play->run->request);
+    const char *at = standin_code(play->run->request);
     char line[LINE_MAX_BYTES];
     if (strncmp(at, PREFIX, strlen(PREFIX)) != 0 && act(play, play->wall->then))
         return;
@@ -423,7 +434,7 @@ static void follow_lines(play_t *play)
     act_answer(play, "");
 }
 
-static void standin_run(void *self, backend_run_t *run)
+void standin_run(void *self, backend_run_t *run)
 {
     standin_t *wall = standin_check(self);
     play_t play = {.wall = wall, .run = run};
@@ -440,7 +451,7 @@ static void standin_run(void *self, backend_run_t *run)
     follow_lines(&play);
 }
 
-static void standin_stop(void *self)
+void standin_stop(void *self)
 {
     standin_t *wall = standin_check(self);
     if (wall->log_fd >= 0)
