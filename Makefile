@@ -88,10 +88,11 @@ include $(wildcard backends/guest/runner/build.mk backends/guest/images/build.mk
 # --- everything a user types ---
 
 JOBS ?= $(shell nproc)
+CHAOS_JOBS ?= 6
 SUB := $(MAKE) --no-print-directory -j$(JOBS)
 PREFIX ?= /usr/local
 
-.PHONY: setup run demo-docker serve test bench fuzz lint docs install uninstall clean
+.PHONY: setup run demo-docker serve test bench fuzz chaos lint docs install uninstall clean
 
 setup: ## install the packages building and running need
 	@packages/install packages/build.txt
@@ -126,6 +127,14 @@ fuzz: setup ## fuzz every parser for FUZZ_SECONDS each (default 60)
 	@packages/install packages/test.txt
 	@$(SUB) VARIANT=fuzz CC=clang-14 fuzz-binaries
 	@FUZZ_SECONDS=$${FUZZ_SECONDS:-60} python3 tests/run.py fuzz
+
+TRIALS ?= 1000
+SEED ?= 1
+chaos: setup ## kill parts of the gateway under runs, TRIALS times (default 1000), and check what must hold
+	@packages/install packages/test.txt
+	@$(SUB) VARIANT=test all
+	@$(SUB) venv
+	@build/venv/bin/python tests/chaos/chaos.py --trials $(TRIALS) --seed $(SEED) --jobs $(CHAOS_JOBS)
 
 lint: ## format and static checks
 	@packages/install packages/test.txt

@@ -256,6 +256,7 @@ record_log_t *record_log_create(loop_t *loop, const redis_address_t *address, co
                                 record_log_state_cb on_change, void *data)
 {
     record_log_t *log = mem_alloc(sizeof(*log));
+    redis_address_t node;
     log->magic = RECORD_LOG_MAGIC;
     log->loop = loop;
     log->key = mem_strdup(key);
@@ -263,7 +264,10 @@ record_log_t *record_log_create(loop_t *loop, const redis_address_t *address, co
     log->data = data;
     log->tree = record_tree_create();
     loop_timer_init(&log->timer, on_timer, log);
-    log->redis = redis_create(loop, address, on_state, log);
+    redis_address_copy(&node, address);
+    redis_address_home(&node, key);
+    log->redis = redis_create(loop, &node, on_state, log);
+    redis_address_dispose(&node);
     wait_for_next_look(log);
     return log;
 }

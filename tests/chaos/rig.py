@@ -1,0 +1,215 @@
+"""What a series of trials runs on: one Redis that keeps its data, and copies of the gateway that share it, with the stand-in wall. Anything here
+may be killed at any time and started again."""
+import contextlib
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/integration"))
+
+import gateway as g  # noqa: E402
+import resp  # noqa: E402
+
+LEASE_MARGIN_S = 15   # STORE_LEASE_MARGIN_MS
+TIMEOUT_S = 1         # of every run here
+SWEEP_S = 10          # within which what a dead copy left is settled by another, after its lease
+LEASE_S = TIMEOUT_S + LEASE_MARGIN_S
+PAUSE_MS_MAX = 500    # a role that would be started again later than this: its gateway is started anew instead
+
+# Where a run passes, by the process that does; the rest of the sources' points stand at starts and proofs.
+RUN_POINTS = re.compile(r"run\.|backend\.|spool\.|ledger\.|store\.")
+BEHIND_REDIS = ("spool.",)  # reached only while Redis does not take settlements
+
+
+def fault_points():
+    """Those named in the sources, on the run's path."""
+    found = set()
+    for folder in ("core", "records", "backends", "gateway"):
+        for path in (ROOT / folder).rglob("*.c"):
+            text = path.read_text(errors="replace")
+            if "fault_point" in text:
+                found.update(re.findall(r'fault_point\(\s*"([a-z0-9_.]+)"\)', text))
+                for table in re.findall(r"points\[[A-Z_]*\] = \{([^}]*)\}", text):
+                    found.update(re.findall(r'"([a-z0-9_.]+)"', table))
+    return sorted(p for p in found if RUN_POINTS.match(p))
+
+
+class Redis:
+    """A redis-server whose data outlive it."""
+
+    def __init__(self, home):
+        self.home = home
+        self.port = g.free_port()
+        self.process = None
+
+    @property
+    def url(self):
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def start(self):
+        self.process = subprocess.Popen(
+            ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.home), "--save", "", "--appendonly", "yes",
+             "--appendfsync", "always", "--maxmemory-policy", "noeviction", "--loglevel", "warning"],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        g.wait_for(self.answers, "redis-server to answer", g.START_S)
+        return self
+
+    def answers(self):
+        with contextlib.suppress(OSError, resp.ReplyError):
+            with resp.Client(self.port, 5) as c:
+                return c("PING") == "PONG"
+        return False
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait(g.STOP_S)
+
+    def stop(self):
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.kill()
+
+
+class Copy:
+    """One gateway, its log of dispatches, and how it is killed."""
+
+    def __init__(self, redis, token=None, **settings):
+        self.gw = g.Gateway({"SANDBOX_PROVIDER": "standin", "PLIMSOLL_REDIS_URL": redis.url, "SANDBOX_MAX_CONCURRENT": "32",
+                             "SANDBOX_PER_KEY_CONCURRENT": "32", "PLIMSOLL_THREADS": "2", **settings})
+        if token is not None:
+            self.gw.settings["PLIMSOLL_TOKEN"] = self.gw.token = token
+        self.dispatches = self.gw.home / "dispatches"
+        self.gw.settings["PLIMSOLL_STANDIN_LOG"] = str(self.dispatches)
+        self.dispatches.touch()
+        self.dispatches.chmod(0o666)
+
+    def start(self):
+        self.gw.start()
+        return self
+
+    def lines(self):
+        return self.dispatches.read_text().splitlines()
+
+    def pid_of(self, role):
+        return self.gw.child(role)
+
+    def kill_role(self, role):
+        pid = self.pid_of(role)
+        if pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return pid
+
+    def kill_whole(self):
+        """Every process of it at the same moment."""
+        everyone = [self.gw.process.pid, *g.descendants(self.gw.process.pid)]
+        for pid in everyone:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.gw.process.wait(g.STOP_S)
+
+    def kill_parent(self):
+        """The parent alone; the others have to notice."""
+        self.gw.process.kill()
+        self.gw.process.wait(g.STOP_S)
+
+    def is_up(self):
+        return self.gw.process is not None and self.gw.process.poll() is None
+
+    def is_ready(self):
+        try:
+            return self.gw.get("/readyz").status == 200
+        except (OSError, g.Closed):
+            return False
+
+    def restore(self):
+        """Up and ready again, whatever was killed of it."""
+        for name in list(self.gw.faults.folder.iterdir()):
+            name.unlink(missing_ok=True)
+        died = self.gw.log_lines("process died")
+        if self.is_up() and died and died[-1].get("restart_in_ms", 0) > PAUSE_MS_MAX:
+            self.kill_whole()
+        if not self.is_up():
+            left = self.gw._left_over(self.gw.process.pid, {})
+            assert not left, f"processes outlived their gateway: {left}"
+            self.gw.start()
+        g.wait_for(self.is_ready, "the copy to be ready again", g.START_S)
+
+    def end(self):
+        self.gw.stop()
+
+    def discard(self):
+        self.gw.kill_rest()
+        self.gw.remove()
+
+
+class Rig:
+    def __init__(self, copies=2, **settings):
+        self.home = pathlib.Path(tempfile.mkdtemp(prefix="plc-", dir=g.HOMES))
+        self.redis = Redis(self.home).start()
+        self.copies = []
+        for _ in range(copies):
+            token = self.copies[0].gw.token if self.copies else None
+            self.copies.append(Copy(self.redis, token, **settings))
+        starts = [threading.Thread(target=c.start) for c in self.copies]
+        for t in starts:
+            t.start()
+        for t in starts:
+            t.join()
+        for c in self.copies:
+            g.wait_for(c.is_ready, "a copy to be ready", g.START_S)
+
+    def restore(self):
+        if self.redis.process.poll() is not None:
+            self.redis.start()
+        self.redis.process.send_signal(signal.SIGCONT)
+        for c in self.copies:
+            c.restore()
+
+    def client(self):
+        return resp.Client(self.redis.port)
+
+    def lines(self):
+        return [line for c in self.copies for line in c.lines()]
+
+    def run_record(self, run_id):
+        """GET /v1/runs/ID; None when there is none."""
+        answer = self.copies[0].gw.get("/v1/runs/" + run_id)
+        if answer.status == 200:
+            return answer.json()
+        assert answer.status == 404, answer
+        return None
+
+    def now_ms(self, client):
+        seconds, micros = client("TIME")
+        return int(seconds) * 1000 + int(micros) // 1000
+
+    def slots(self, client):
+        """{run id: end of its lease} over all keys that hold slots."""
+        held = {}
+        for key in client.keys("plimsoll:*slots"):
+            members = client("ZRANGE", key, 0, -1, "WITHSCORES")
+            held.update({m.decode().split(":")[-1]: float(s) for m, s in zip(members[::2], members[1::2])})
+        return held
+
+    def end(self):
+        problems = []
+        for c in self.copies:
+            try:
+                c.end()
+            except AssertionError as e:
+                problems.append(str(e)[-3000:])
+        assert not problems, "\n".join(problems)
+
+    def discard(self):
+        for c in self.copies:
+            c.discard()
+        self.redis.stop()
+        shutil.rmtree(self.home, ignore_errors=True)
