@@ -7,6 +7,7 @@ int command_run(int argc, char **argv);
 int command_describe(int argc, char **argv);
 int command_backends(int argc, char **argv);
 int command_runs(int argc, char **argv);
+int command_usage(int argc, char **argv);
 int command_clients(int argc, char **argv);
 int command_digest(int argc, char **argv);
 int command_attest(int argc, char **argv);

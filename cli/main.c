@@ -21,6 +21,7 @@ static const command_t COMMANDS[] = {
     {"describe", "plimsoll describe", command_describe},
     {"backends", "plimsoll backends", command_backends},
     {"runs", "plimsoll runs", command_runs},
+    {"usage", "plimsoll usage", command_usage},
     {"clients", "plimsoll clients", command_clients},
     {"digest", "plimsoll digest", command_digest},
     {"attest", "plimsoll attest", command_attest},
@@ -39,6 +40,8 @@ static const char HELP[] =
     "  backends           the gateway's backends and their state\n"
     "  runs list          the caller's runs, newest first\n"
     "  runs show RUN      one run with its record, checked\n"
+    "  runs export        all of them, a JSON object a line\n"
+    "  usage              the caller's counts, budgets and caps; --all: every caller's, from the records' Redis\n"
     "  clients ...        edit a gateway's callers file (offline)\n"
     "  digest ...         digest a request, result or record; check test vectors (offline)\n"
     "  attest ...         signed evidence of runs: make a key, run and record, verify, replay\n"

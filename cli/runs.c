@@ -1,4 +1,4 @@
-/* `plimsoll runs list` and `plimsoll runs show`: GET /v1/runs and /v1/runs/ID. */
+/* `plimsoll runs list`, `show` and `export`: GET /v1/runs and /v1/runs/ID. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,50 +8,33 @@
 #include "cli/exit_codes.h"
 #include "cli/page.h"
 #include "cli/run_print.h"
+#include "cli/runs_export.h"
+#include "cli/runs_options.h"
 #include "cli/stored_run.h"
 #include "cli/table.h"
 #include "cli/terminal.h"
 
 static const char HELP[] =
-    "Usage: plimsoll runs list [--limit N] [--cursor C] [OPTION]...\n"
+    "Usage: plimsoll runs list [FILTER]... [--limit N] [--cursor C] [OPTION]...\n"
     "       plimsoll runs show RUN [OPTION]...\n"
+    "       plimsoll runs export [FILTER]... [--records] [--cursor C] [OPTION]...\n"
     "\n"
     "The caller's own runs, newest first, as the gateway recorded them. `show` prints one with its record and checks\n"
-    "the record's digest. Verdicts: answered (it ran), refused (nothing ran), unknown (it may have run).\n"
+    "the record's digest. `export` writes all pages, a JSON object a line, and says on stderr how far it is and with\n"
+    "which cursor it would go on. Verdicts: answered (it ran), refused (nothing ran), unknown (it may have run).\n"
     "\n"
-    "  --limit N          at most so many, 1 to 500\n"
+    "  --verdict V        answered, refused or unknown\n"
+    "  --backend B        runs on this backend\n"
+    "  --kind K           javascript, project or module\n"
+    "  --since T          started at T or later: 2026-11-30T00:00:00Z, or milliseconds since 1970\n"
+    "  --until T          started before T\n"
+    "  --receipts         instead of runs, the receipts of those refused before anything was claimed\n"
+    "  --limit N          at most so many, 1 to 500; of an export, at a time\n"
     "  --cursor C         go on from where an earlier list ended\n"
+    "  --records          of an export: each run with its record, checked\n"
     "  --json             the gateway's answer as it is\n"
     "  -h, --help         this text\n"
     "\n" CONNECTION_HELP;
-
-enum {
-    RUNS_LIMIT_MAX = 500, /* the gateway gives no more at once */
-    CURSOR_MAX = 128,     /* characters */
-};
-
-static const struct option OPTIONS_TABLE[] = {
-    CONNECTION_LONG_OPTIONS,
-    {"limit", required_argument, NULL, PAGE_OPT_LIMIT},
-    {"cursor", required_argument, NULL, PAGE_OPT_CURSOR},
-    {"json", no_argument, NULL, PAGE_OPT_JSON},
-    {"help", no_argument, NULL, 'h'},
-    {NULL, 0, NULL, 0},
-};
-
-/* Characters that stand in a URL as they are, so nothing given here can become another path or parameter. */
-static bool is_cursor(const char *text)
-{
-    size_t len = strlen(text);
-    return len >= 1 && len <= CURSOR_MAX &&
-           strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == len;
-}
-
-static bool limit_is_valid(const char *text)
-{
-    size_t len = strlen(text);
-    return len >= 1 && len <= 4 && strspn(text, "0123456789") == len && atoi(text) >= 1 && atoi(text) <= RUNS_LIMIT_MAX;
-}
 
 /* The exit code of an answered run, or why there is none. */
 static const char *cell_end(const json_t *run, char out[CELL_MAX])
@@ -78,7 +61,24 @@ static const char *cell_took(const json_t *run, char out[CELL_MAX])
     return cell_span(json_integer_value(ended) - json_integer_value(started), out);
 }
 
-static void show_list(const json_t *page)
+static void show_receipts(const json_t *page)
+{
+    static const char *const HEADINGS[] = {"TIME", "REASON", "LIMITS", "KIND", "REQUEST"};
+    table_t *table = table_create(HEADINGS, sizeof(HEADINGS) / sizeof(HEADINGS[0]));
+    size_t i;
+    json_t *run;
+    json_array_foreach(json_object_get(page, "runs"), i, run)
+    {
+        char started[CELL_MAX];
+        const char *cells[] = {cell_time(run, "started_unix_ms", started), cell_text(run, "reason"),
+                               cell_text(run, "limits"), cell_text(run, "kind"), cell_text(run, "request_id")};
+        table_add(table, cells);
+    }
+    table_print(table, stdout);
+    table_destroy(table);
+}
+
+static void show_runs(const json_t *page)
 {
     static const char *const HEADINGS[] = {"RUN",  "STARTED", "VERDICT",   "END",     "TOOK",
                                            "KIND", "BACKEND", "ISOLATION", "REQUEST", "RECORD"};
@@ -98,6 +98,14 @@ static void show_list(const json_t *page)
     }
     table_print(table, stdout);
     table_destroy(table);
+}
+
+static void show_list(const json_t *page, bool receipts)
+{
+    if (receipts)
+        show_receipts(page);
+    else
+        show_runs(page);
     const char *next = cell_text(page, "next_cursor");
     if (next[0] == '\0')
         return;
@@ -116,16 +124,31 @@ static void line(const char *name, const char *value)
     putchar('\n');
 }
 
+/* "12.345 s, 0.000924 USD"; only of what a provider bills. */
+static const char *cell_bill(const json_t *run, char *out, size_t size)
+{
+    json_int_t paid = json_integer_value(json_object_get(run, "paid_ms"));
+    const char *currency = cell_text(run, "currency");
+    out[0] = '\0';
+    if (paid > 0)
+        snprintf(out, size, "%" JSON_INTEGER_FORMAT ".%03d s, %.32s%s%.8s", paid / 1000, (int)(paid % 1000),
+                 cell_text(run, "cost"), currency[0] != '\0' ? " " : "", currency);
+    return out;
+}
+
 static void show_run(const json_t *run, const char *broken)
 {
-    static const char *const TEXTS[] = {"run_id",     "request_id",     "verdict",       "backend",
-                                        "isolation",  "kind",           "trace_id",      "reason",
-                                        "unanswered", "request_sha256", "result_sha256", "record_sha256"};
+    static const char *const TEXTS[] = {"run_id",     "request_id",     "idempotency_key", "verdict",      "backend",
+                                        "isolation",  "kind",           "trace_id",        "reason",       "limits",
+                                        "unanswered", "request_sha256", "result_sha256",   "record_sha256"};
+    char bill[96];
     char out[CELL_MAX];
     for (size_t i = 0; i < sizeof(TEXTS) / sizeof(TEXTS[0]); i++)
         line(TEXTS[i], cell_text(run, TEXTS[i]));
     line("started", cell_time(run, "started_unix_ms", out));
     line("took", cell_took(run, out));
+    line("billed", cell_bill(run, bill, sizeof(bill)));
+    line("log index", cell_int(run, "log_index", out));
     line("end", strcmp(cell_text(run, "verdict"), "answered") == 0 ? cell_end(run, out) : "");
     const json_t *record = json_object_get(run, "record");
     if (!json_is_object(record))
@@ -136,15 +159,10 @@ static void show_run(const json_t *run, const char *broken)
     line("record check", broken == NULL ? "holds (a tier is evidence, not attestation)" : broken);
 }
 
-static int list(const page_options_t *options, const connection_t *connection)
+static int list(const runs_options_t *options, const connection_t *connection)
 {
-    char path[64 + CURSOR_MAX];
-    snprintf(path, sizeof(path), "/v1/runs%s%s%s%s", options->limit != NULL ? "?limit=" : "",
-             options->limit != NULL ? options->limit : "",
-             options->cursor == NULL  ? ""
-             : options->limit != NULL ? "&cursor="
-                                      : "?cursor=",
-             options->cursor != NULL ? options->cursor : "");
+    char path[RUNS_PATH_MAX];
+    runs_options_path(options, options->limit, options->cursor, path);
     json_t *page = page_get(connection, path);
     if (page == NULL)
         return CLI_FAILED;
@@ -152,12 +170,12 @@ static int list(const page_options_t *options, const connection_t *connection)
     if (options->json)
         told = json_print(page);
     else
-        show_list(page);
+        show_list(page, options->receipts);
     json_decref(page);
     return told && fflush(stdout) == 0 ? CLI_OK : CLI_FAILED;
 }
 
-static int show(const page_options_t *options, const connection_t *connection, const char *run_id)
+static int show(const runs_options_t *options, const connection_t *connection, const char *run_id)
 {
     char path[32 + RUN_ID_HEX];
     snprintf(path, sizeof(path), "/v1/runs/%s", run_id);
@@ -179,39 +197,54 @@ static int show(const page_options_t *options, const connection_t *connection, c
     return told && fflush(stdout) == 0 ? CLI_OK : CLI_FAILED;
 }
 
-/* CLI_OK, or the usage error told. */
-static int check_arguments(int argc, char **argv, const page_options_t *options, bool listing)
+typedef enum { RUNS_LIST, RUNS_SHOW, RUNS_EXPORT, RUNS_NOTHING } what_t;
+
+static what_t what_is_asked(int argc, char **argv)
 {
-    if (optind >= argc || (!listing && strcmp(argv[optind], "show") != 0))
-        return usage_error(argv[0], "list or show?");
-    if (listing && argc - optind != 1)
-        return usage_error(argv[0], "list takes no arguments");
-    if (!listing && argc - optind != 2)
+    static const char *const words[] = {"list", "show", "export"};
+    for (int i = 0; optind < argc && i < RUNS_NOTHING; i++)
+        if (strcmp(argv[optind], words[i]) == 0)
+            return (what_t)i;
+    return RUNS_NOTHING;
+}
+
+/* CLI_OK, or the usage error told. */
+static int check_arguments(int argc, char **argv, const runs_options_t *options, what_t what)
+{
+    const char *wrong = runs_options_check(options);
+    if (what == RUNS_NOTHING)
+        return usage_error(argv[0], "list, show or export?");
+    if (what != RUNS_SHOW && argc - optind != 1)
+        return usage_error(argv[0], "%s takes no arguments", argv[optind]);
+    if (what == RUNS_SHOW && argc - optind != 2)
         return usage_error(argv[0], "show takes one RUN");
-    if (!listing && !request_id_is_valid(argv[optind + 1]))
+    if (what == RUNS_SHOW && !request_id_is_valid(argv[optind + 1]))
         return usage_error(argv[0], "a RUN is 32 lowercase hex digits, as `plimsoll runs list` shows them");
-    if (options->limit != NULL && !limit_is_valid(options->limit))
-        return usage_error(argv[0], "--limit is 1 to %d", RUNS_LIMIT_MAX);
-    if (options->cursor != NULL && !is_cursor(options->cursor))
-        return usage_error(argv[0], "--cursor is what an earlier list ended with");
+    if (what != RUNS_EXPORT && options->records)
+        return usage_error(argv[0], "--records is of export; `plimsoll runs show` has a run's record");
+    if (wrong != NULL)
+        return usage_error(argv[0], "%s", wrong);
     return CLI_OK;
 }
 
 int command_runs(int argc, char **argv)
 {
-    page_options_t options;
-    if (!page_options_parse(argc, argv, OPTIONS_TABLE, &options))
+    runs_options_t options;
+    if (!runs_options_parse(argc, argv, &options))
         return CLI_USAGE;
     if (options.help)
         return print_help(HELP);
-    bool listing = optind < argc && strcmp(argv[optind], "list") == 0;
-    int status = check_arguments(argc, argv, &options, listing);
+    what_t what = what_is_asked(argc, argv);
+    int status = check_arguments(argc, argv, &options, what);
     if (status != CLI_OK)
         return status;
+    const page_options_t page = {.connection = options.connection};
     connection_t connection;
-    if (!page_connect(&options, &connection))
+    if (!page_connect(&page, &connection))
         return CLI_FAILED;
-    status = listing ? list(&options, &connection) : show(&options, &connection, argv[optind + 1]);
+    status = what == RUNS_LIST   ? list(&options, &connection)
+             : what == RUNS_SHOW ? show(&options, &connection, argv[optind + 1])
+                                 : runs_export(&options, &connection);
     connection_dispose(&connection);
     return status;
 }

@@ -32,6 +32,8 @@ static void take_stored(run_t *run, const store_admitted_t *a)
     o->response_len = a->answer_len;
     memcpy(o->run_id, a->run_id, sizeof(o->run_id));
     snprintf(o->backend, sizeof(o->backend), "%s", a->backend);
+    o->has_bill = a->has_spent;
+    o->bill = (bill_t){.amounts = a->spent, .is_billed = a->spent.paid_ms != 0, .is_cost_known = a->is_cost_known};
     run->replayed = true;
     metric_inc(METRIC_REPLAYED);
     run_finish(run);

@@ -47,29 +47,24 @@ static void add_time_budget(buffer_t *b, const char *name, uint64_t spent, uint6
     buffer_printf(b, ",\"resets_in_ms\":%" PRIu32 "}", reset);
 }
 
-static void add_money(buffer_t *b, const char *name, uint64_t micro)
+static void add_money(buffer_t *b, const char *name, uint64_t micro, bool is_known)
 {
     char number[DECIMAL_TEXT_MAX];
-    buffer_printf(b, "\"%s\":\"%s\"", name, decimal_print(micro, COST_PLACES, number));
+    buffer_printf(b, "\"%s\":\"%s\"", name, is_known ? decimal_print(micro, COST_PLACES, number) : "unknown");
 }
 
 /* Paid time without a price makes the sum unknown: what is known of it would pass for all of it. */
 static void add_cost(buffer_t *b, front_t *front, const store_caps_t *caps, const store_usage_t *u)
 {
     prices_t *prices = front_prices(front);
-    bool has_paid = u->spent.paid_ms != 0 || u->held.paid_ms != 0;
     bool is_current = prices != NULL && prices_are_current(prices, clock_wall_ms(), front->prices_max_age_ms);
     buffer_append_str(b, ",\"cost\":{");
-    if (has_paid && !is_current) {
-        buffer_append_str(b, "\"spent\":\"unknown\",\"held\":\"unknown\"");
-    } else {
-        add_money(b, "spent", u->spent.cost_micro);
-        buffer_append_str(b, ",");
-        add_money(b, "held", u->held.cost_micro);
-    }
+    add_money(b, "spent", u->spent.cost_micro, u->unpriced_ms == 0);
+    buffer_append_str(b, ",");
+    add_money(b, "held", u->held.cost_micro, u->held.paid_ms == 0 || is_current);
     buffer_append_str(b, ",");
     if (caps->per_day.cost_micro != 0)
-        add_money(b, "limit", caps->per_day.cost_micro);
+        add_money(b, "limit", caps->per_day.cost_micro, true);
     else
         buffer_append_str(b, "\"limit\":null");
     if (prices != NULL)
