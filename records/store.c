@@ -37,8 +37,10 @@ static void on_link_state(void *data, bool up, const char *reason)
         tell_state(store, up, reason);
     else if (!was_up && link == &store->links[0])
         tell_state(store, false, reason); /* still not, and why; the first speaks for all */
-    if (up)
+    if (up) {
+        store->silent = false; /* a new connection is one that was answered on */
         store_retry_step(store);
+    }
 }
 
 redis_t *store_redis_for(store_t *store, const char *id)
