@@ -287,6 +287,19 @@ bool is_installation_name(const char *text)
     return len > 0 && len <= INSTALLATION_NAME_MAX && strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789-") == len;
 }
 
+/* Records of SPOOL_RECORD_MAX that a MiB holds; the rest of the last one is for the files' own headers. */
+enum { SPOOL_RUNS_PER_MIB = 64 };
+
+static void check_spool(problems_t *problems)
+{
+    int64_t mib = option_int(OPT_PLIMSOLL_SPOOL_MB), runs = options_max_concurrent();
+    if (runs >= mib * SPOOL_RUNS_PER_MIB)
+        problems_add(problems,
+                     "PLIMSOLL_SPOOL_MB is %" PRId64 ": %" PRId64 " runs at once need %" PRId64
+                     " for their records alone (64 a MiB)",
+                     mib, runs, runs / SPOOL_RUNS_PER_MIB + 1);
+}
+
 static void check_records(problems_t *problems)
 {
     const char *url = option_str(OPT_PLIMSOLL_REDIS_URL), *dir = option_str(OPT_PLIMSOLL_STATE_DIR);
@@ -352,6 +365,7 @@ void options_rules(problems_t *problems)
     check_times(problems);
     check_edge(problems);
     check_records(problems);
+    check_spool(problems);
     options_budget_rules(problems);
     check_operation(problems);
 }

@@ -22,6 +22,7 @@
 #include "gateway/control.pb-c.h"
 #include "gateway/describe.h"
 #include "gateway/front_confine.h"
+#include "gateway/front_spool.h"
 #include "gateway/front_settings.h"
 #include "gateway/gate.h"
 #include "gateway/handler.h"
@@ -127,7 +128,8 @@ bool front_is_ready(const lane_t *lane)
 {
     const front_t *front = lane->front;
     if (atomic_load_explicit(&front->draining, memory_order_relaxed) ||
-        atomic_load_explicit(&front->lanes_with_store, memory_order_relaxed) != front->lane_count)
+        atomic_load_explicit(&front->lanes_with_store, memory_order_relaxed) != front->lane_count ||
+        !spool_has_room(front->spool, 1))
         return false;
     for (size_t i = 0; i < front->backend_count; i++)
         if (placement_tier(lane, i) != TIER_UNKNOWN)
@@ -239,6 +241,8 @@ static void on_backlog_look(loop_timer_t *timer)
     size_t now = store_backlog(lane->store);
     metric_add(METRIC_SETTLE_BACKLOG, (int64_t)now - (int64_t)lane->backlog);
     lane->backlog = now;
+    if (lane->index == 0)
+        front_spool_measure(lane->front);
     loop_timer_start(lane->loop, &lane->backlog_timer, BACKLOG_LOOK_MS);
 }
 
@@ -292,6 +296,7 @@ static void lane_prepare(lane_t *lane)
     lane->describe = describe_cache_create();
     lane->hangup = hangup_create(lane);
     lane->store = store_create(lane->loop, &front->redis, &front->store_settings, &callbacks);
+    front_spool_use(lane);
     for (size_t i = 0; i < front->backend_count; i++)
         lane->links[i] =
             link_create(lane->loop, front->backend_names[i], front->backend_paths[i], on_link_change, lane);
@@ -505,6 +510,7 @@ static void dispose(control_t *c)
     decode_slots_destroy(front->key_waiters);
     address_count_destroy(front->addresses);
     flights_destroy(front->flights);
+    local_quota_destroy(front->local_quota);
     redis_address_dispose(&front->redis);
     SSL_CTX_free(front->tls);
     free(front->lanes);
@@ -552,6 +558,7 @@ int front_main(int control_fd, int listen_fd, int metrics_fd)
     }
     c.check = store_check_create(c.loop, &front.redis, on_settings_looked_at, NULL);
     front.log = shared_log_create(c.loop, &front.redis, option_str(OPT_PLIMSOLL_INSTALLATION));
+    front_spool_open(&front);
     if (!start_lanes(&c))
         return 1;
     Plimsoll__Control__Serving serving = PLIMSOLL__CONTROL__SERVING__INIT;
@@ -565,6 +572,7 @@ int front_main(int control_fd, int listen_fd, int metrics_fd)
         _exit(1); /* runs were cut: threads still hold what they use */
     for (unsigned i = 0; i < front.lane_count; i++)
         pthread_join(front.lanes[i].thread, NULL);
+    front_spool_close(&front);
     dispose(&c);
     log_plain(LOG_INFO, "drained");
     return 0;

@@ -19,7 +19,9 @@
 #include "gateway/decode_slots.h"
 #include "gateway/flight.h"
 #include "gateway/limits.h"
+#include "gateway/local_quota.h"
 #include "gateway/proxies.h"
+#include "records/spool.h"
 #include "records/store.h"
 #include "records/tier.h"
 
@@ -40,6 +42,7 @@ typedef struct front {
     const char *prefix; /* path prefix, "" or "/x" */
     size_t prefix_len;
     bool require_request_id, server_timing, http2;
+    bool serves_without_redis; /* PLIMSOLL_REDIS_DOWN=serve */
     uint32_t max_concurrent;
     store_caps_t caps;       /* each caller's; its paid seconds are in the callers file */
     store_caps_t total_caps; /* all callers', over all copies */
@@ -72,6 +75,8 @@ typedef struct front {
     decode_slots_t *key_waiters; /* who waits for a run by its key */
     address_count_t *addresses;
     flights_t *flights;
+    spool_t *spool;
+    local_quota_t *local_quota;
 } front_t;
 
 typedef struct lane {

@@ -100,5 +100,7 @@ void front_read_settings(front_t *front)
     front->key_waiters = decode_slots_create(KEY_WAITERS_MAX);
     front->addresses = address_count_create((uint32_t)option_int(OPT_PLIMSOLL_MAX_CONNECTIONS_PER_ADDRESS));
     front->flights = flights_create();
+    front->local_quota = local_quota_create();
+    front->serves_without_redis = strcmp(option_str(OPT_PLIMSOLL_REDIS_DOWN), "serve") == 0;
     set_connection_limit(front);
 }

@@ -136,7 +136,7 @@ static void prepare_state_dir(ground_t *ground, problems_t *problems)
     char path[PATH_BYTES];
     size_t before = problems->count;
     const char *state = option_str(OPT_PLIMSOLL_STATE_DIR);
-    const char *const parts[] = {"", "/run", "/redis"};
+    const char *const parts[] = {"", "/run", "/redis", "/spool"};
     char *longest = control_backend_path("dockercloud");
     if (strlen(longest) >= sizeof(((struct sockaddr_un *)0)->sun_path))
         problems_add(problems, "PLIMSOLL_STATE_DIR: %s is too long for the sockets in it (at most %zu bytes)", state,

@@ -42,6 +42,7 @@ typedef struct run {
     int32_t asked_timeout_ms;
     Plimsoll__V1__SoftwareRule *rule; /* kept for the check of the answer; NULL = none */
     bool has_place;
+    bool served_alone;      /* without Redis (run_serve.h) */
     bool leaves_receipt;    /* it is valid, and was refused before anything of it was recorded */
     bool only_claims;       /* may not run now: an outcome its ID has already comes before `refusal` */
     flight_t *flight;       /* when this run leads one */

@@ -8,7 +8,9 @@
 #include "core/mem.h"
 #include "gateway/billing.h"
 #include "gateway/metrics.h"
+#include "gateway/front_spool.h"
 #include "gateway/quota.h"
+#include "gateway/run_serve.h"
 
 void run_leave_joined(run_t *run)
 {
@@ -223,7 +225,8 @@ static void on_admitted(void *data, const store_admitted_t *a)
             refuse_for_quota(run, a);
         break;
     default:
-        refuse_for_store(run);
+        if (!run_serve(run))
+            refuse_for_store(run);
         break;
     }
 }
@@ -253,6 +256,11 @@ static void claim(run_t *run)
     if (!billing_hold(run->lane, &run->placement, &run->hold, &run->refusal))
         run->only_claims = true; /* nothing may run; an outcome its key has already comes first */
     run->has_place = !run->only_claims && front_place_take(front);
+    if (run->has_place && !front_spool_has_room(front, &run->refusal)) {
+        run_give_place_back(run);
+        run->only_claims = true; /* the same */
+        snprintf(run->limits_seen, sizeof(run->limits_seen), "cap=spool;scope=copy");
+    }
     run->caps = quota_caps(front, run->gate->intake.caller);
     store_admission_t admission = {
         .caller = run_caller_id(run),

@@ -9,6 +9,7 @@
 #include "gateway/connect.h"
 #include "gateway/metrics.h"
 #include "gateway/result.h"
+#include "gateway/run_serve.h"
 
 /* --- the end of every path: an outcome, for this request and all that follow it --- */
 
@@ -102,6 +103,7 @@ void run_finish(run_t *run)
     loop_timer_stop(&run->deadline);
     loop_timer_stop(&run->watchdog);
     run_give_place_back(run);
+    run_serve_end(run);
     if (run->flight != NULL)
         flights_land(lane->front->flights, run->flight, run->outcome);
     fault_point("run.answer");
