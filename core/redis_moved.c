@@ -27,9 +27,10 @@ static bool take_word(const char **at, const char *word)
 /* The port follows the last colon: an IPv6 address stands without brackets. */
 static bool take_node(const char *at, redis_moved_t *out)
 {
-    const char *colon = strrchr(at, ':'), *port = colon + 1;
+    const char *colon = strrchr(at, ':');
     if (colon == NULL || (size_t)(colon - at) > REDIS_HOST_MAX)
         return false;
+    const char *port = colon + 1;
     memcpy(out->host, at, (size_t)(colon - at));
     out->host[colon - at] = '\0';
     if (out->host[0] != '\0' && !redis_is_host(out->host, strlen(out->host)))
