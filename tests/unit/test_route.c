@@ -56,6 +56,12 @@ static const struct {
     {"/v1/log/consistency", ROUTE_LOG_CONSISTENCY},
     {"/v1/runs", ROUTE_RUNS},
     {"/v1/runs/0123456789abcdef", ROUTE_RUN_RECORD},
+    {"/v1/runs/by-key/0123456789abcdef0123456789abcdef", ROUTE_RUN_BY_KEY},
+    {"/v1/runs/by-key/%22a%2Fb%22", ROUTE_RUN_BY_KEY},
+    {"/v1/runs/by-key/", ROUTE_RUN_BY_KEY},
+    {"/v1/runs/by-key", ROUTE_RUN_RECORD}, /* no run ID; the page says so */
+    {"/v1/usage", ROUTE_USAGE},
+    {"/v1/usage/", ROUTE_NONE},
     {SERVICE "run", ROUTE_UNKNOWN_PROCEDURE},
     {SERVICE, ROUTE_UNKNOWN_PROCEDURE},
     {SERVICE "Run/", ROUTE_UNKNOWN_PROCEDURE},
