@@ -1,0 +1,400 @@
+/* A connection among the nodes of a Cluster, played by threads that answer by a script: which node it goes to, how
+ * often, and what was sent where. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "core/clock.h"
+#include "core/redis.h"
+
+enum { PATIENCE_MS = 20000, DEADLINE = 30000, WORD_MAX = 64 };
+
+static loop_t *loop;
+
+#define run_until(condition)                                                                                           \
+    do {                                                                                                               \
+        uint64_t began_ = clock_mono_ms();                                                                             \
+        while (!(condition) && clock_mono_ms() - began_ < PATIENCE_MS)                                                 \
+            loop_run_once(loop, 20);                                                                                   \
+        assert_true(condition);                                                                                        \
+    } while (0)
+
+/* --- a node --- */
+
+typedef struct {
+    int port, listener;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    char home[128], set[128]; /* answers to EXISTS and SET, without their line ends */
+    atomic_int connections, exists, sets;
+    atomic_bool refuses; /* hangs up on everybody */
+} node_t;
+
+static void answer(node_t *n, int fd, const char *word)
+{
+    char line[160];
+    const char *text = "+OK";
+    pthread_mutex_lock(&n->lock);
+    if (strcmp(word, "EXISTS") == 0) {
+        atomic_fetch_add(&n->exists, 1);
+        text = n->home;
+    } else if (strcmp(word, "SET") == 0) {
+        atomic_fetch_add(&n->sets, 1);
+        text = n->set;
+    } else if (strcmp(word, "ROLE") == 0) {
+        text = "*3\r\n$6\r\nmaster\r\n:0\r\n*0";
+    } else if (strcmp(word, "PING") == 0) {
+        text = "+PONG";
+    } else if (strcmp(word, "SUBSCRIBE") == 0) {
+        text = "*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1";
+    }
+    int len = snprintf(line, sizeof(line), "%s\r\n", text);
+    pthread_mutex_unlock(&n->lock);
+    if (send(fd, line, (size_t)len, MSG_NOSIGNAL) != len)
+        return;
+}
+
+/* Answers each command by its first word, until the peer leaves. */
+static void serve(node_t *n, int fd)
+{
+    FILE *f = fdopen(fd, "r");
+    char line[256];
+    while (fgets(line, sizeof(line), f) != NULL) {
+        char word[WORD_MAX] = "";
+        int words = line[0] == '*' ? atoi(line + 1) : 0;
+        for (int i = 0; i < words; i++) {
+            if (fgets(line, sizeof(line), f) == NULL || fgets(line, sizeof(line), f) == NULL)
+                break;
+            if (i == 0)
+                snprintf(word, sizeof(word), "%.*s", (int)strcspn(line, "\r"), line);
+        }
+        if (word[0] != '\0')
+            answer(n, fd, word);
+    }
+    fclose(f);
+}
+
+static void *node_main(void *arg)
+{
+    node_t *n = arg;
+    int fd;
+    while ((fd = accept(n->listener, NULL, NULL)) >= 0) {
+        atomic_fetch_add(&n->connections, 1);
+        if (atomic_load(&n->refuses))
+            close(fd);
+        else
+            serve(n, fd);
+    }
+    return NULL;
+}
+
+static void say(char *where, node_t *n, const char *text)
+{
+    pthread_mutex_lock(&n->lock);
+    snprintf(where, sizeof(n->home), "%s", text);
+    pthread_mutex_unlock(&n->lock);
+}
+
+static void node_start(node_t *n)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof(a);
+    memset(n, 0, sizeof(*n));
+    pthread_mutex_init(&n->lock, NULL);
+    n->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(n->listener, (struct sockaddr *)&a, sizeof(a)), 0);
+    assert_int_equal(listen(n->listener, 16), 0);
+    assert_int_equal(getsockname(n->listener, (struct sockaddr *)&a, &len), 0);
+    n->port = ntohs(a.sin_port);
+    say(n->home, n, ":0");
+    say(n->set, n, "+OK");
+    assert_int_equal(pthread_create(&n->thread, NULL, node_main, n), 0);
+}
+
+/* After its connection ended. */
+static void node_stop(node_t *n)
+{
+    shutdown(n->listener, SHUT_RDWR);
+    pthread_join(n->thread, NULL);
+    close(n->listener);
+    pthread_mutex_destroy(&n->lock);
+}
+
+static void moves_to(char *where, node_t *n, const char *kind, const node_t *target)
+{
+    char text[64];
+    snprintf(text, sizeof(text), "-%s 3999 127.0.0.1:%d", kind, target->port);
+    say(where, n, text);
+}
+
+/* --- the connection --- */
+
+static node_t a, b;
+
+typedef struct {
+    redis_t *r;
+    int ups, downs;
+    char reason[256];
+} seen_t;
+
+static void on_state(void *data, bool up, const char *reason)
+{
+    seen_t *s = data;
+    *(up ? &s->ups : &s->downs) += 1;
+    snprintf(s->reason, sizeof(s->reason), "%s", reason);
+}
+
+static void address_of(const node_t *n, bool has_home, redis_address_t *out)
+{
+    char url[64];
+    snprintf(url, sizeof(url), "redis://127.0.0.1:%d", n->port);
+    assert_null(redis_address_parse(url, out));
+    if (has_home)
+        redis_address_home(out, "plimsoll:2:{default}:stamp");
+}
+
+static void open_at(seen_t *s, const node_t *n, bool has_home)
+{
+    redis_address_t address;
+    address_of(n, has_home, &address);
+    *s = (seen_t){0};
+    s->r = redis_create(loop, &address, on_state, s);
+    redis_address_dispose(&address);
+}
+
+typedef struct {
+    int calls;
+    redis_status_t status;
+    char text[128];
+} answer_t;
+
+static void on_answer(void *data, redis_status_t status, const redisReply *reply, const char *err)
+{
+    answer_t *to = data;
+    (void)reply;
+    to->calls++;
+    to->status = status;
+    snprintf(to->text, sizeof(to->text), "%s", err != NULL ? err : "");
+}
+
+static answer_t set(redis_t *r)
+{
+    answer_t to = {0};
+    redis_command(r, DEADLINE, on_answer, &to, 3, (const char *[]){"SET", "k", "v"}, NULL);
+    run_until(to.calls == 1);
+    return to;
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    loop = loop_create();
+    node_start(&a);
+    node_start(&b);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    loop_run_once(loop, 0);
+    node_stop(&a);
+    node_stop(&b);
+    loop_destroy(loop);
+    return 0;
+}
+
+static void the_node_that_has_the_slot_is_found_before_it_is_up(void **state)
+{
+    (void)state;
+    seen_t s;
+    moves_to(a.home, &a, "MOVED", &b);
+    open_at(&s, &a, true);
+    run_until(s.ups == 1);
+    assert_int_equal(set(s.r).status, REDIS_REPLY);
+    assert_int_equal(atomic_load(&a.connections), 1);
+    assert_int_equal(atomic_load(&b.connections), 1);
+    assert_int_equal(atomic_load(&a.sets), 0);
+    assert_int_equal(atomic_load(&b.sets), 1);
+    redis_destroy(s.r);
+}
+
+static void a_command_that_was_moved_is_refused_and_never_sent_again(void **state)
+{
+    (void)state;
+    seen_t s;
+    moves_to(a.set, &a, "MOVED", &b);
+    open_at(&s, &a, false);
+    run_until(s.ups == 1);
+    answer_t first = set(s.r);
+    assert_int_equal(first.status, REDIS_REFUSED);
+    assert_memory_equal(first.text, "MOVED ", 6);
+    assert_int_equal(s.downs, 1);
+    run_until(s.ups == 2);
+    assert_int_equal(atomic_load(&b.connections), 1);
+    assert_int_equal(atomic_load(&b.sets), 0);
+    assert_int_equal(set(s.r).status, REDIS_REPLY);
+    assert_int_equal(atomic_load(&b.sets), 1);
+    assert_int_equal(atomic_load(&a.sets), 1);
+    redis_destroy(s.r);
+}
+
+static void a_host_left_out_is_the_host_that_answered(void **state)
+{
+    (void)state;
+    seen_t s;
+    char text[64];
+    snprintf(text, sizeof(text), "-MOVED 1 :%d", b.port);
+    say(a.home, &a, text);
+    open_at(&s, &a, true);
+    run_until(s.ups == 1);
+    assert_int_equal(atomic_load(&b.connections), 1);
+    redis_destroy(s.r);
+}
+
+static void nodes_that_name_each_other_are_given_up_after_some_hops(void **state)
+{
+    (void)state;
+    seen_t s;
+    moves_to(a.home, &a, "MOVED", &b);
+    moves_to(b.home, &b, "MOVED", &a);
+    open_at(&s, &a, true);
+    run_until(strcmp(s.reason, "the nodes of the Cluster name each other") == 0);
+    assert_int_equal(s.ups, 0);
+    /* the first attempt and REDIS_HOPS_MAX more */
+    assert_int_equal(atomic_load(&a.connections) + atomic_load(&b.connections), 1 + REDIS_HOPS_MAX);
+    say(b.home, &b, ":0");
+    run_until(s.ups == 1);
+    assert_int_equal(set(s.r).status, REDIS_REPLY);
+    redis_destroy(s.r);
+}
+
+static void a_node_that_is_not_there_leads_back_to_the_configured_one(void **state)
+{
+    (void)state;
+    seen_t s;
+    atomic_store(&b.refuses, true);
+    moves_to(a.home, &a, "MOVED", &b);
+    open_at(&s, &a, true);
+    run_until(atomic_load(&a.connections) >= 3); /* asked again, each time */
+    assert_int_equal(s.ups, 0);
+    say(a.home, &a, ":0");
+    run_until(s.ups == 1);
+    assert_int_equal(set(s.r).status, REDIS_REPLY);
+    assert_int_equal(atomic_load(&a.sets), 1);
+    redis_destroy(s.r);
+}
+
+static void a_moved_answer_that_names_no_node_ends_the_attempt(void **state)
+{
+    (void)state;
+    seen_t s;
+    say(a.home, &a, "-MOVED 3999 ?:6379");
+    open_at(&s, &a, true);
+    run_until(strcmp(s.reason, "a MOVED answer without a node") == 0);
+    say(a.home, &a, ":1");
+    run_until(s.ups == 1);
+    redis_destroy(s.r);
+}
+
+static void an_ask_is_refused_and_the_connection_stays(void **state)
+{
+    (void)state;
+    static const char *const OTHERS[] = {"-TRYAGAIN Multiple keys request during rehashing of slot",
+                                         "-CLUSTERDOWN The cluster is down"};
+    seen_t s;
+    moves_to(a.set, &a, "ASK", &b);
+    open_at(&s, &a, true);
+    run_until(s.ups == 1);
+    assert_int_equal(set(s.r).status, REDIS_REFUSED);
+    for (size_t i = 0; i < 2; i++) {
+        say(a.set, &a, OTHERS[i]);
+        assert_int_equal(set(s.r).status, REDIS_REFUSED);
+    }
+    say(a.set, &a, "+OK");
+    assert_int_equal(set(s.r).status, REDIS_REPLY);
+    assert_int_equal(atomic_load(&a.connections), 1);
+    assert_int_equal(atomic_load(&b.connections), 0);
+    assert_int_equal(s.downs, 0);
+    redis_destroy(s.r);
+}
+
+static void a_cluster_that_is_down_is_not_up(void **state)
+{
+    (void)state;
+    seen_t s;
+    say(a.home, &a, "-CLUSTERDOWN Hash slot not served");
+    open_at(&s, &a, true);
+    run_until(s.downs == 1);
+    assert_memory_equal(s.reason, "CLUSTERDOWN", 11);
+    assert_false(redis_is_up(s.r));
+    say(a.home, &a, ":0");
+    run_until(s.ups == 1);
+    redis_destroy(s.r);
+}
+
+static void on_message(void *data, const char *payload, size_t len)
+{
+    (void)data;
+    (void)payload;
+    (void)len;
+}
+
+static void a_subscription_goes_where_the_slot_is(void **state)
+{
+    (void)state;
+    seen_t s = {0};
+    redis_address_t address;
+    moves_to(a.home, &a, "MOVED", &b);
+    address_of(&a, true, &address);
+    redis_subscription_t *subscription = redis_subscribe(loop, &address, "c", on_message, on_state, &s);
+    redis_address_dispose(&address);
+    run_until(s.ups == 1);
+    assert_int_equal(atomic_load(&b.connections), 1);
+    redis_unsubscribe(subscription);
+}
+
+static void a_connection_may_end_on_its_way(void **state)
+{
+    (void)state;
+    seen_t s;
+    moves_to(a.home, &a, "MOVED", &b);
+    moves_to(b.home, &b, "MOVED", &a);
+    for (int ticks = 0; ticks < 12; ticks++) {
+        open_at(&s, &a, true);
+        for (int i = 0; i < ticks; i++)
+            loop_run_once(loop, 5);
+        redis_destroy(s.r);
+    }
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(the_node_that_has_the_slot_is_found_before_it_is_up),
+        TEST(a_command_that_was_moved_is_refused_and_never_sent_again),
+        TEST(a_host_left_out_is_the_host_that_answered),
+        TEST(nodes_that_name_each_other_are_given_up_after_some_hops),
+        TEST(a_node_that_is_not_there_leads_back_to_the_configured_one),
+        TEST(a_moved_answer_that_names_no_node_ends_the_attempt),
+        TEST(an_ask_is_refused_and_the_connection_stays),
+        TEST(a_cluster_that_is_down_is_not_up),
+        TEST(a_subscription_goes_where_the_slot_is),
+        TEST(a_connection_may_end_on_its_way),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
