@@ -24,14 +24,17 @@ LEASE_S = TIMEOUT_S + LEASE_MARGIN_S
 PAUSE_MS_MAX = 500    # a role that would be started again later than this: its gateway is started anew instead
 
 # Where a run passes, by the process that does; the rest of the sources' points stand at starts and proofs.
-RUN_POINTS = re.compile(r"run\.|backend\.|spool\.|ledger\.|store\.")
-BEHIND_REDIS = ("spool.",)  # reached only while Redis does not take settlements
+RUN_POINTS = re.compile(r"run\.|backend\.|spool\.|ledger\.|store\.|paid\.")
+BEHIND_REDIS = ("spool.", "store.")  # reached only while Redis does not take settlements
+OF_THE_PAID = ("ledger.", "paid.")   # reached only by a run on the wall that bills
+WALL, PAID_WALL = "plimsolld-backend-standin", "plimsolld-backend-standinpaid"
+CLEAN_S = 40  # within which the janitors have deleted everything: a dead copy's entries are adopted when its lease (15 s) has run out
 
 
 def fault_points():
     """Those named in the sources, on the run's path."""
     found = set()
-    for folder in ("core", "records", "backends", "gateway"):
+    for folder in ("core", "records", "backends", "gateway", "loadtest"):
         for path in (ROOT / folder).rglob("*.c"):
             text = path.read_text(errors="replace")
             if "fault_point" in text:
@@ -81,7 +84,7 @@ class Copy:
     """One gateway, its log of dispatches, and how it is killed."""
 
     def __init__(self, redis, token=None, **settings):
-        self.gw = g.Gateway({"SANDBOX_PROVIDER": "standin", "PLIMSOLL_REDIS_URL": redis.url, "SANDBOX_MAX_CONCURRENT": "32",
+        self.gw = g.Gateway({"SANDBOX_PROVIDER": "standin,standinpaid", "PLIMSOLL_REDIS_URL": redis.url, "SANDBOX_MAX_CONCURRENT": "32",
                              "SANDBOX_PER_KEY_CONCURRENT": "32", "PLIMSOLL_THREADS": "2", **settings})
         if token is not None:
             self.gw.settings["PLIMSOLL_TOKEN"] = self.gw.token = token
@@ -98,7 +101,7 @@ class Copy:
         return self.dispatches.read_text().splitlines()
 
     def pid_of(self, role):
-        return self.gw.child(role)
+        return next((p for p in g.descendants(self.gw.process.pid) if g.name_of(p).split(" ")[0].split("/")[-1] == role), None)
 
     def kill_role(self, role):
         pid = self.pid_of(role)
@@ -153,7 +156,12 @@ class Copy:
 class Rig:
     def __init__(self, copies=2, **settings):
         self.home = pathlib.Path(tempfile.mkdtemp(prefix="plc-", dir=g.HOMES))
+        self.home.chmod(0o755)
         self.redis = Redis(self.home).start()
+        self.account = self.home / "account"  # what exists at the provider that bills
+        self.account.mkdir()
+        self.account.chmod(0o777)
+        settings = {"PLIMSOLL_STANDINPAID_DIR": str(self.account), "PLIMSOLL_STANDINPAID": "unseen=1500,attempt=300", **settings}
         self.copies = []
         for _ in range(copies):
             token = self.copies[0].gw.token if self.copies else None
@@ -198,6 +206,12 @@ class Rig:
             members = client("ZRANGE", key, 0, -1, "WITHSCORES")
             held.update({m.decode().split(":")[-1]: float(s) for m, s in zip(members[::2], members[1::2])})
         return held
+
+    def leaks(self):
+        """Sandboxes at the provider, and what the ledger still holds."""
+        with self.client() as client:
+            held = {key: client("HLEN", key) for key in client.keys("plimsoll:*:ledger:*") if client("TYPE", key) == "hash"}
+        return sorted(p.name for p in self.account.iterdir()), {k: n for k, n in held.items() if n}
 
     def end(self):
         problems = []

@@ -11,6 +11,7 @@ import collections
 import json
 import os
 import random
+import re
 import signal
 import threading
 import time
@@ -20,14 +21,17 @@ from rig import g
 
 ACTS = [("standin: answer", 30), ("standin: hold 20", 15), ("standin: hold 90", 20), ("standin: bytes 3000", 10), ("standin: answer 3", 5),
         ("standin: fail internal", 8), ("standin: refuse capacity", 6), ("standin: exit", 3), ("standin: hold 3000", 3)]
+PAID_ACTS = [("", 50), ("standin: paid create lost\n", 10), ("standin: paid create late 300\n", 8), ("standin: paid create slow 60\n", 8),
+             ("standin: paid create fail\n", 6), ("standin: paid delete fail 2\n", 8), ("standin: paid delete lie 1\n", 6),
+             ("standin: paid delete hang 1\n", 6), ("standin: paid delete rude\n", 6)]
 STYLES = [("unkeyed", 35), ("keyed", 35), ("joined", 30)]
-FAULTS = [("point", 50), ("front", 13), ("wall", 12), ("whole", 10), ("parent", 5), ("redis", 10)]
+FAULTS = [("point", 50), ("front", 12), ("wall", 11), ("whole", 9), ("parent", 5), ("redis", 8), ("spooled", 5)]
 OF_THE_FRONT = ("run.", "spool.", "store.")  # who dies at a fault point
-KILLS_FRONT = ("front", "whole", "parent")
+KILLS_FRONT = ("front", "whole", "parent", "spooled")
 MOMENT_S = 0.15      # within which a kill comes
 CLIENT_S = 4         # a caller waits so long, then hangs up
 MARGIN_S = 3         # for something that happens by itself right away
-WALL = "plimsolld-backend-standin"
+PAID_SHARE = 0.3     # of the requests
 
 
 def chosen(rng, weighted):
@@ -45,7 +49,7 @@ class Sent:
         time.sleep(self.delay)
         try:
             with g.Connection(self.copy.gw.port, timeout=CLIENT_S) as c:
-                c.send(g.request(g.RUN, self.request.body, self.copy.gw.headers(self.request.key)))
+                c.send(g.request(self.request.path, self.request.body, self.copy.gw.headers(self.request.key)))
                 self.answer = c.read_answer()
         except (OSError, g.Closed) as e:
             self.error = e
@@ -57,14 +61,18 @@ class Sent:
 
 
 class Request:
-    def __init__(self, token, key, act):
-        self.token, self.key, self.act = token, key, act
-        self.sent = g.javascript(f"standin: note {token}\n{act}", timeoutMs=r.TIMEOUT_S * 1000)
+    def __init__(self, token, key, act, paid=None):
+        """`paid`: lines for the wall that bills; None = for the other one."""
+        self.token, self.key, self.act, self.is_paid = token, key, (paid or "") + act, paid is not None
+        self.path = ("/backends/standinpaid" if self.is_paid else "") + g.RUN
+        # a refusal comes before the note: whatever is noted was executed
+        lines = [act, f"standin: note {token}"] if "refuse" in act else [f"standin: note {token}", act]
+        self.sent = g.javascript((paid or "") + "\n".join(lines), timeoutMs=r.TIMEOUT_S * 1000)
         self.body = json.dumps(self.sent).encode()
 
     @property
     def may_be_refused(self):
-        return "refuse" in self.act
+        return re.search("refuse|create (fail|lost|late)", self.act) is not None
 
 
 class Left:
@@ -89,11 +97,16 @@ class Trial:
         self.point = rng.choice(rig.points) if self.fault == "point" else None
         self.moment = rng.uniform(0, MOMENT_S)
         self.away = rng.uniform(0, 0.8)  # how long Redis is away
+        self.wall = rng.choice([r.WALL, r.PAID_WALL])
         self.requests, self.sent = [], []
         for i in range(rng.randint(1, 5)):
             style = chosen(rng, STYLES)
             token = f"{seed}-{number}-{i}-{os.getpid()}-{rig.home.name}"
-            request = Request(token, None if style == "unkeyed" else "%032x" % rng.getrandbits(128), chosen(rng, ACTS))
+            key, act, paid = None if style == "unkeyed" else "%032x" % rng.getrandbits(128), chosen(rng, ACTS), chosen(rng, PAID_ACTS)
+            if i == 0 and self.freezes_redis:
+                act = "standin: hold 90"  # it ends while Redis does not take its settlement
+            is_paid = rng.random() < PAID_SHARE or (i == 0 and (self.point or "").startswith(r.OF_THE_PAID))
+            request = Request(token, key, act, paid if is_paid else None)
             self.requests.append(request)
             for _ in range(rng.randint(2, 3) if style == "joined" else 1):
                 # what is to die has something to do
@@ -102,8 +115,12 @@ class Trial:
 
     def __str__(self):
         what = f"point {self.point}" if self.point else f"kill -9 {self.fault} after {self.moment * 1000:.0f} ms"
-        acts = ", ".join(f"{q.act[9:]}{' keyed' if q.key else ''} x{sum(s.request is q for s in self.sent)}" for q in self.requests)
+        acts = ", ".join(f"{q.act[9:]!r}{' paid' if q.is_paid else ''}{' keyed' if q.key else ''} x{sum(s.request is q for s in self.sent)}" for q in self.requests)
         return f"trial {self.number}: {what} of copy {self.rig.copies.index(self.victim)}; {len(self.copies)} used; {acts}"
+
+    @property
+    def freezes_redis(self):
+        return self.fault == "spooled" or (self.point or "").startswith(r.BEHIND_REDIS)
 
     @property
     def may_orphan(self):
@@ -117,18 +134,21 @@ class Trial:
 
     def strike(self):
         victim, fault = self.victim, self.fault
+        if self.freezes_redis:
+            time.sleep(0.05 + self.moment / 5)
+            self.rig.redis.process.send_signal(signal.SIGSTOP)
+            time.sleep(0.3 + self.away)
+            if fault == "spooled":
+                victim.kill_whole() if self.rng.random() < 0.5 else victim.kill_role("plimsolld-front")
+            self.rig.redis.process.send_signal(signal.SIGCONT)
+            return
         if fault == "point":
-            if self.point.startswith(r.BEHIND_REDIS):
-                time.sleep(self.moment / 2)
-                self.rig.redis.process.send_signal(signal.SIGSTOP)
-                time.sleep(0.3 + self.away)
-                self.rig.redis.process.send_signal(signal.SIGCONT)
             return
         time.sleep(self.moment)
         if fault == "front":
             victim.kill_role("plimsolld-front")
         elif fault == "wall":
-            victim.kill_role(WALL)
+            victim.kill_role(self.wall)
         elif fault == "whole":
             victim.kill_whole()
         elif fault == "parent":
@@ -170,20 +190,21 @@ class Trial:
                 if words[0] == "note":
                     notes[words[1]] += 1
                 else:
-                    runs[words[0]] += 1
+                    runs[words[0], words[2]] += 1
         return runs, notes
 
     def check(self):
         g.wait_for(self.quiet, "runs to end and settlements to be taken", g.START_S)
         left = Left(self.number)
         runs, notes = self.dispatches()
-        for run_id, count in runs.items():
+        for (run_id, wall), count in runs.items():
             if count != 1:
-                self.wrong(f"run {run_id} was dispatched {count} times")
+                self.wrong(f"run {run_id} was dispatched to {wall} {count} times")
         for q in self.requests:
-            if notes[q.token] > 1 and not q.may_be_refused:
+            if notes[q.token] > 1:
                 self.wrong(f"executed {notes[q.token]} times: {q.act} key {q.key}")
-        records = {run_id: self.record_of(run_id) for run_id in runs}
+        # one that a wall refused goes on to the next
+        records = {run_id: self.record_of(run_id) for run_id, _ in runs}
         left.dispatched = {i for i, record in records.items() if record is None}
         if left.dispatched and not self.may_orphan:
             self.wrong(f"no final record of {sorted(left.dispatched)}")
@@ -192,7 +213,7 @@ class Trial:
                 self.wrong(f"run {run_id} ended as {record['verdict']}")
         self.check_answers(runs, notes, records)
         self.check_slots(left)
-        left.requests = [q for q in self.requests if q.key and not q.may_be_refused]
+        left.requests = [q for q in self.requests if q.key]
         return left
 
     def record_of(self, run_id):
@@ -226,7 +247,7 @@ class Trial:
                 self.wrong(f"run {run_id} was answered and its record says {record and record['verdict']}")
             elif record["record_sha256"] != s.answer.json()["record"]["recordSha256"]:
                 self.wrong(f"run {run_id} was answered with another record")
-        elif s.is_marked and len(mine) == 1 and notes[q.token] != 0 and not q.may_be_refused:
+        elif s.is_marked and len(mine) == 1 and notes[q.token] != 0:
             self.wrong(f"told that nothing ran, and it did: {q.act}, {s.answer.code} {s.answer.message}")
 
     def check_slots(self, left):
@@ -278,7 +299,7 @@ def check_key(rig, q):
         sent = Sent(q, rig.copies[0], 0)
         sent.go()
         # a wall that was ended by an earlier run may be coming back
-        if not sent.is_marked or sent.answer.reason != "capacity" or time.monotonic() > end:
+        if not sent.is_marked or sent.answer.reason != "capacity" or q.may_be_refused or time.monotonic() > end:
             break
         time.sleep(0.1)
     notes = sum(line == f"note {q.token}" for line in rig.lines())
@@ -286,7 +307,7 @@ def check_key(rig, q):
         return [f"the key {q.key} is stuck: {sent.error!r}"]
     if notes > 1:
         return [f"asked again, the key {q.key} ran again: {notes} executions"]
-    if sent.answer.status != 200 and sent.is_marked:
+    if sent.is_marked and not q.may_be_refused:
         return [f"the key {q.key} is refused after its lease: {sent.answer!r}"]
     return []
 
@@ -294,6 +315,11 @@ def check_key(rig, q):
 def check_rig(rig):
     """Of everything a rig ever ran: each run listed once, each in the log once."""
     problems, listed, cursor = [], collections.Counter(), None
+    end = time.monotonic() + r.CLEAN_S
+    while any(rig.leaks()) and time.monotonic() < end:
+        time.sleep(0.2)
+    if any(rig.leaks()):
+        problems.append(f"left at the provider and in the ledger: {rig.leaks()}")
     records = {}
     while True:
         page = rig.copies[0].gw.get("/v1/runs?limit=100" + (f"&cursor={cursor}" if cursor else "")).json()
