@@ -83,6 +83,16 @@ store_t *store_create(loop_t *loop, const redis_address_t *address, const store_
     redis_script_init(&store->admit, "admit", STORE_LUA_ADMIT);
     redis_script_init(&store->settle, "settle", STORE_LUA_SETTLE);
     redis_script_init(&store->runs, "runs", STORE_LUA_RUNS);
+    redis_script_init(&store->receipts, "receipts", STORE_LUA_RECEIPTS);
+    redis_script_init(&store->receipt, "receipt", STORE_LUA_RECEIPT);
+    redis_script_init(&store->usage, "usage", STORE_LUA_USAGE);
+    redis_script_init(&store->usage_all, "usage_all", STORE_LUA_USAGE_ALL);
+    store->run_ttl_ms = UINT64_C(1000) * (settings->run_ttl_s != 0 ? settings->run_ttl_s : STORE_RUN_TTL_S);
+    store->answer_ttl_ms = UINT64_C(1000) * (settings->answer_ttl_s != 0 ? settings->answer_ttl_s : STORE_ANSWER_TTL_S);
+    if (store->answer_ttl_ms > store->run_ttl_ms)
+        store->answer_ttl_ms = store->run_ttl_ms;
+    bool has_max = settings->answer_max != 0 && settings->answer_max < STORE_ANSWER_MAX;
+    store->answer_max = has_max ? settings->answer_max : STORE_ANSWER_MAX;
     store_retry_init(store);
     for (size_t i = 0; i != STORE_LINKS; ++i) {
         store->links[i].store = store;

@@ -22,11 +22,16 @@ enum {
     STORE_DEADLINE_MS = 250,         /* per script: an answer is due within 300 ms whatever Redis does */
     STORE_LEASE_MARGIN_MS = 15000,   /* a lease outlives the run's own timeout by this */
     STORE_ANSWER_MAX = 1024 * 1024,  /* larger answers keep their record, not their output */
-    STORE_CLAIM_TTL_S = 24 * 3600,   /* how long a settled claim answers again */
-    STORE_ANSWER_TTL_S = 24 * 3600,  /* how long its output is kept */
-    STORE_RUN_TTL_S = 7 * 24 * 3600, /* how long a run's record is kept */
+    STORE_RUN_TTL_S = 7 * 24 * 3600, /* how long a run's record is kept, and a settled claim answers again */
+    STORE_ANSWER_TTL_S = 24 * 3600,  /* how long the claim has the output, too */
     STORE_RUNS_KEPT = 10000,         /* newest runs kept in a caller's index */
+    STORE_RECEIPTS_KEPT = 1000,      /* newest receipts of a caller */
+    STORE_RECEIPTS_PER_S = 50,       /* of one process */
+    STORE_DAYS_KEPT = 40,            /* days of amounts, UTC */
 };
+
+/* Of one amount and one cap; larger ones are cut to it. Sums of it stay exact in Lua's numbers (2^53) up to 90. */
+#define STORE_AMOUNT_MAX INT64_C(100000000000000)
 
 /* What counts against budgets. Times are sandbox time in ms; cost is in millionths of the price table's currency. */
 typedef struct {
@@ -75,7 +80,8 @@ typedef enum {
     ADMIT_OK,              /* the claim is ours and the slot taken: dispatch */
     ADMIT_JOIN,            /* the same request is live under `run_id`: wait for it */
     ADMIT_ANSWERED,        /* `answer` is the stored answer */
-    ADMIT_ANSWER_GONE,     /* answered, but the output was too large to keep; run_id and record_sha256 are known */
+    ADMIT_ANSWER_GONE,     /* answered, but the output was too large to keep or its time is over; run_id is known, and
+                              record_sha256 while the record is kept */
     ADMIT_OUTCOME_UNKNOWN, /* it may have run; `unknown_code` is the Connect code to repeat */
     ADMIT_CONFLICT,        /* the ID was used with another digest */
     ADMIT_NO_PLACE,        /* has_place was false and the claim is free */
@@ -100,12 +106,12 @@ typedef struct {
     uint32_t rate_limit; /* burst */
     uint32_t rate_remaining;
     uint32_t rate_reset_ms; /* until full */
-    uint32_t slots_in_use;
+    uint32_t slots_in_use;  /* the caller's */
     /* CAPPED */
     store_cap_t cap;
     bool is_total;           /* the whole gateway's, not the caller's */
     uint64_t cap_limit;      /* in the cap's own unit (runs, ms, micros) */
-    uint64_t cap_used;       /* settled and held */
+    uint64_t cap_used;       /* settled and held; 0 of a rate */
     uint32_t retry_after_ms; /* until it may be sent again: exact for the rate, to the window's or day's end for counts,
                                 a hint for slots */
 } store_admitted_t;
@@ -255,6 +261,10 @@ void store_claim_key(const store_t *store, const char *caller, const char *reque
 void store_claim_id_of_key(const char *key, size_t len, char out[33]);
 /* "plimsoll:2:{NAME}:" NAME of whoever writes keys beside the store. */
 void store_key_prefix(const char *installation, char out[STORE_CLAIM_KEY_MAX]);
+
+/* The leaf of a run that has no record of its own: SHA-256 of its receipt, domain plimsoll.run-receipt.v1
+ * (docs/redis-keys.md), from the run as it is listed. 32 bytes. */
+void store_receipt_sha256(const char *caller, const store_run_t *run, uint8_t out[32]);
 
 /* The scripts, for the benchmark and the tests. */
 extern const char STORE_LUA_ADMIT[], STORE_LUA_SETTLE[];

@@ -89,41 +89,43 @@ static bool is_text(const redisReply *r)
     return r->type == REDIS_REPLY_STRING;
 }
 
-/* us of Redis time as whole ms, rounded up: waiting that long is always enough. */
-static uint32_t ceil_ms(long long us)
+uint32_t store_ceil_ms(long long us)
 {
     long long ms = us / 1000 + (us % 1000 != 0);
-    return ms > UINT32_MAX ? UINT32_MAX : (uint32_t)ms;
+    return ms < 0 ? 0 : ms > UINT32_MAX ? UINT32_MAX : (uint32_t)ms;
 }
 
-/* "record digest '.' backend ':' answer" */
-static bool read_answered(const char *base, size_t len, store_admitted_t *out)
+static void log_corrupt_run_key(const admitting_t *a, const char *name, const char *run_id)
 {
-    const char *dot = memchr(base, '.', len < STORE_SHA + 1 ? len : STORE_SHA + 1);
-    if (dot == NULL || (dot != base && !store_is_hexn(base, (size_t)(dot - base), STORE_SHA)))
-        return false;
-    const char *backend = dot + 1, *end = base + len;
-    size_t most = (size_t)(end - backend) < STORE_BACKEND_MAX + 1 ? (size_t)(end - backend) : STORE_BACKEND_MAX + 1;
-    const char *colon = memchr(backend, ':', most);
-    if (colon == NULL || (colon != backend && !store_is_word(backend, (size_t)(colon - backend), STORE_BACKEND_MAX)))
-        return false;
-    memcpy(out->record_sha256, base, (size_t)(dot - base));
-    memcpy(out->backend, backend, (size_t)(colon - backend));
-    if (out->outcome == ADMIT_ANSWER_GONE)
-        return colon + 1 == end;
-    out->answer = (const uint8_t *)colon + 1;
-    out->answer_len = (size_t)(end - colon - 1);
-    return true;
+    char key[STORE_CLAIM_KEY_MAX];
+    store_prefix_t prefix = store_prefix(a->store, a->caller);
+    store_key(key, &prefix, name, run_id);
+    store_log_corrupt(key);
 }
 
-static bool read_rest(const redisReply *rest, store_admitted_t *out)
+/* The answer and the record of an answered run; each may have ended, or be of a form that is not ours. */
+static void read_answered(const admitting_t *a, const redisReply *answer, const redisReply *value,
+                          store_admitted_t *out)
 {
-    if (out->outcome != ADMIT_OUTCOME_UNKNOWN)
-        return read_answered(rest->str, rest->len, out);
-    if (!store_is_word(rest->str, rest->len, STORE_CODE_MAX))
-        return false;
-    memcpy(out->unknown_code, rest->str, rest->len);
-    return true;
+    store_run_text_t *text = mem_alloc(sizeof(*text));
+    if (is_text(value) && store_run_unpack(out->run_id, (const uint8_t *)value->str, value->len, text) == NULL) {
+        if (store_is_hex(text->run.record_sha256, STORE_SHA))
+            strcpy(out->record_sha256, text->run.record_sha256);
+        snprintf(out->backend, sizeof(out->backend), "%s", text->run.backend);
+        out->spent = text->run.spent;
+        out->has_spent = true;
+        out->is_cost_known = text->run.is_cost_known;
+    } else if (value->type != REDIS_REPLY_NIL) {
+        log_corrupt_run_key(a, "run:", out->run_id);
+    }
+    free(text);
+    out->outcome = is_text(answer) ? ADMIT_ANSWERED : ADMIT_ANSWER_GONE;
+    if (is_text(answer)) {
+        out->answer = (const uint8_t *)answer->str;
+        out->answer_len = answer->len;
+    } else if (answer->type != REDIS_REPLY_NIL) {
+        log_corrupt_run_key(a, "answer:", out->run_id);
+    }
 }
 
 /* It was written and cannot be read: whether the run happened is not known. */
@@ -133,19 +135,17 @@ static void read_corrupt_claim(const admitting_t *a, store_admitted_t *out)
     store_claim_key(a->store, a->caller, a->request_id, key);
     store_log_corrupt(key);
     out->outcome = ADMIT_OUTCOME_UNKNOWN;
-    out->answer = NULL;
-    out->answer_len = 0;
-    out->backend[0] = out->record_sha256[0] = '\0';
     strcpy(out->unknown_code, "unavailable");
 }
 
-static void read_corrupt_count(const admitting_t *a, const char *name, store_admitted_t *out)
+static void read_unknown(const admitting_t *a, const redisReply *code, store_admitted_t *out)
 {
-    char key[STORE_CLAIM_KEY_MAX];
-    store_prefix_t prefix = store_prefix(a->store, a->caller);
-    store_key(key, &prefix, name, "");
-    store_log_corrupt(key);
-    out->outcome = ADMIT_NO_STORE;
+    if (!store_is_word(code->str, code->len, STORE_CODE_MAX)) {
+        read_corrupt_claim(a, out);
+        return;
+    }
+    out->outcome = ADMIT_OUTCOME_UNKNOWN;
+    memcpy(out->unknown_code, code->str, code->len);
 }
 
 static bool has_numbers(const redisReply *reply)
@@ -159,18 +159,59 @@ static bool has_numbers(const redisReply *reply)
     return reply->element[1]->integer <= UINT32_MAX && reply->element[4]->integer <= UINT32_MAX;
 }
 
-static size_t texts_expected(long long status)
+/* What follows the numbers: t a text, v a text or nil or 0, i a number. */
+static const char *rest_expected(long long status)
 {
     switch (status) {
     case ADMIT_JOIN:
-        return 1;
+    case STORE_STATUS_KEY_CORRUPT:
+        return "t";
     case ADMIT_ANSWERED:
-    case ADMIT_ANSWER_GONE:
+        return "tvv";
     case ADMIT_OUTCOME_UNKNOWN:
-        return 2;
+        return "tt";
+    case ADMIT_CAPPED:
+        return "iiii";
     default:
-        return 0;
+        return "";
     }
+}
+
+static bool has_rest(const redisReply *reply, const char *rest)
+{
+    if (reply->elements != 5 + strlen(rest))
+        return false;
+    for (size_t i = 0; rest[i] != '\0'; ++i) {
+        const redisReply *r = reply->element[5 + i];
+        bool is_number = r->type == REDIS_REPLY_INTEGER && r->integer >= 0;
+        if (rest[i] == 't'   ? !is_text(r)
+            : rest[i] == 'i' ? !is_number
+                             : !is_text(r) && !is_number && r->type != REDIS_REPLY_NIL)
+            return false;
+    }
+    return true;
+}
+
+static bool read_run_id(const redisReply *r, store_admitted_t *out)
+{
+    if (r->len != STORE_ID / 2)
+        return false;
+    store_hex_of((const uint8_t *)r->str, STORE_ID / 2, out->run_id);
+    return true;
+}
+
+static bool read_capped(const redisReply *reply, store_admitted_t *out)
+{
+    long long cap = reply->element[5]->integer;
+    if (cap <= CAP_NONE || cap >= CAP_COUNT)
+        return false;
+    out->outcome = ADMIT_CAPPED;
+    out->cap = (store_cap_t)cap;
+    out->is_total = reply->element[6]->integer != 0;
+    out->cap_limit = (uint64_t)reply->element[7]->integer;
+    out->cap_used = (uint64_t)reply->element[8]->integer;
+    out->retry_after_ms = cap == CAP_SLOTS ? STORE_SLOT_RETRY_MS : store_ceil_ms(reply->element[3]->integer);
+    return true;
 }
 
 /* false: not an answer of this script. */
@@ -179,55 +220,42 @@ static bool read_reply(const admitting_t *a, const redisReply *reply, store_admi
     if (!has_numbers(reply))
         return false;
     long long status = reply->element[0]->integer;
-    size_t texts = texts_expected(status);
-    if (reply->elements != 5 + texts || (texts > 0 && !is_text(reply->element[5])) ||
-        (texts > 1 && !is_text(reply->element[6])))
+    if (!has_rest(reply, rest_expected(status)))
         return false;
     out->rate_limit = a->burst;
     out->rate_remaining = (uint32_t)reply->element[1]->integer;
-    out->rate_reset_ms = ceil_ms(reply->element[2]->integer);
+    out->rate_reset_ms = store_ceil_ms(reply->element[2]->integer);
     out->slots_in_use = (uint32_t)reply->element[4]->integer;
-    if (texts > 0) {
-        const redisReply *run = reply->element[5];
-        if (!store_is_hexn(run->str, run->len, STORE_ID))
-            return false;
-        memcpy(out->run_id, run->str, STORE_ID);
-    }
     switch (status) {
     case ADMIT_OK:
-    case ADMIT_JOIN:
     case ADMIT_CONFLICT:
     case ADMIT_NO_PLACE:
         out->outcome = (admit_outcome_t)status;
         return true;
+    case ADMIT_JOIN:
+        out->outcome = ADMIT_JOIN;
+        return read_run_id(reply->element[5], out);
     case ADMIT_ANSWERED:
-    case ADMIT_ANSWER_GONE:
+        if (!read_run_id(reply->element[5], out))
+            return false;
+        read_answered(a, reply->element[6], reply->element[7], out);
+        return true;
     case ADMIT_OUTCOME_UNKNOWN:
-        out->outcome = (admit_outcome_t)status;
-        if (!read_rest(reply->element[6], out))
-            read_corrupt_claim(a, out);
+        if (!read_run_id(reply->element[5], out))
+            return false;
+        read_unknown(a, reply->element[6], out);
         return true;
     case ADMIT_CAPPED:
-        out->outcome = ADMIT_CAPPED;
-        out->cap = CAP_SLOTS;
-        out->retry_after_ms = STORE_SLOT_RETRY_MS;
-        return true;
-    case STORE_STATUS_NO_RATE:
-        out->outcome = ADMIT_CAPPED;
-        out->cap = CAP_RATE;
-        out->retry_after_ms = ceil_ms(reply->element[3]->integer);
-        return true;
+        return read_capped(reply, out);
     case STORE_STATUS_WITHDRAWN:
         out->outcome = ADMIT_NO_STORE;
         return true;
     case STORE_STATUS_CLAIM_CORRUPT:
         read_corrupt_claim(a, out);
         return true;
-    case STORE_STATUS_SLOTS_CORRUPT:
-        read_corrupt_count(a, "slots", out);
-        return true;
-    case STORE_STATUS_RATE_CORRUPT:
-        read_corrupt_count(a, "rate", out);
+    case STORE_STATUS_KEY_CORRUPT:
+        log_event(LOG_ERROR, "store_key_corrupt", log_strn("key", reply->element[5]->str, reply->element[5]->len));
+        out->outcome = ADMIT_NO_STORE;
         return true;
     default:
         return false;
@@ -265,48 +293,107 @@ static void on_reply(void *data, redis_status_t status, const redisReply *reply,
     mem_fatal("store: no such status");
 }
 
-typedef struct {
-    int64_t interval_us; /* between two runs at the rate; 0 = no limit */
-    uint32_t burst;
-} pace_t;
-
 /* Rounded up, so the rate is never above the limit; cut so that the script's numbers stay exact. */
-static pace_t pace_of(uint32_t rate_per_min, uint32_t burst)
+store_pace_t store_pace(uint32_t rate_per_min, uint32_t burst)
 {
     if (rate_per_min == 0)
-        return (pace_t){0, 0};
+        return (store_pace_t){0, 0};
     int64_t interval = (INT64_C(60000000) + rate_per_min - 1) / rate_per_min,
             most = STORE_RATE_WINDOW_MAX_US / interval;
     if (burst == 0)
         burst = 1;
-    return (pace_t){interval, burst < most ? burst : (uint32_t)most};
+    return (store_pace_t){interval, burst < most ? burst : (uint32_t)most};
 }
 
-static void admitting_send(admitting_t *a, char mode, uint32_t lease_ms, uint32_t slots, pace_t pace)
+static bool has_day_caps(const store_caps_t *caps)
 {
-    store_prefix_t prefix = store_prefix(a->store, a->caller);
-    char keys[3][STORE_CLAIM_KEY_MAX], lease[16], claim_ttl[24], cap[16], interval[24], window[24], window_ms[24];
-    store_argv_t args = {.argc = 0};
-    store_argv_add(&args, keys[0], store_key(keys[0], &prefix, "slots", ""));
-    store_argv_add(&args, keys[1], store_key(keys[1], &prefix, "rate", ""));
-    if (a->request_id[0] != '\0')
-        store_argv_add(&args, keys[2], store_key(keys[2], &prefix, "claim:", a->request_id));
-    args.nkeys = args.argc;
-    if (lease_ms > STORE_LEASE_MAX_MS)
-        lease_ms = STORE_LEASE_MAX_MS;
-    int64_t window_us = pace.interval_us * pace.burst;
-    store_argv_add(&args, &mode, 1);
-    store_argv_add(&args, a->request_sha256, STORE_SHA);
-    store_argv_add(&args, a->run_id, STORE_ID);
-    store_argv_add(&args, lease, (size_t)sprintf(lease, "%" PRIu32, lease_ms));
-    store_argv_add(&args, claim_ttl,
-                   (size_t)sprintf(claim_ttl, "%" PRId64, INT64_C(1000) * STORE_CLAIM_TTL_S + lease_ms));
-    store_argv_add(&args, cap, (size_t)sprintf(cap, "%" PRIu32, slots));
-    store_argv_add(&args, interval, (size_t)sprintf(interval, "%" PRId64, pace.interval_us));
-    store_argv_add(&args, window, (size_t)sprintf(window, "%" PRId64, window_us));
-    store_argv_add(&args, window_ms, (size_t)sprintf(window_ms, "%" PRId64, (window_us + 999) / 1000));
-    redis_eval(store_redis_for(a->store, a->takes ? a->run_id : a->request_id), &a->store->admit, STORE_DEADLINE_MS,
-               on_reply, a, args.nkeys, args.argc, args.base, args.len);
+    return caps->per_day.seconds_ms != 0 || caps->per_day.paid_ms != 0 || caps->per_day.cost_micro != 0;
+}
+
+/* More than the caller's own slots and rate: a run without pays nothing for it. */
+static bool heeds_more(const store_admission_t *admission)
+{
+    const store_caps_t *own = &admission->caps, *total = &admission->total_caps;
+    bool windows = admission->window_s != 0 && (own->runs_per_window != 0 || total->runs_per_window != 0);
+    return total->slots != 0 || total->rate_per_min != 0 || windows || has_day_caps(own) || has_day_caps(total) ||
+           admission->hold.paid_ms != 0 || admission->hold.cost_micro != 0;
+}
+
+typedef struct {
+    store_argv_t args;
+    char keys[3][STORE_CLAIM_KEY_MAX], numbers[STORE_ARGS_MAX][STORE_NUMBER_MAX];
+    uint8_t ids[STORE_SHA / 2 + STORE_ID / 2];
+    char tag[STORE_ID + 1];
+} admit_args_t;
+
+static void add_number(admit_args_t *m, uint64_t number)
+{
+    store_argv_add_number(&m->args, m->numbers[m->args.argc], number);
+}
+
+static void add_pace(admit_args_t *m, store_pace_t pace)
+{
+    uint64_t window_us = (uint64_t)pace.interval_us * pace.burst;
+    add_number(m, (uint64_t)pace.interval_us);
+    add_number(m, window_us);
+    add_number(m, (window_us + 999) / 1000);
+}
+
+static void add_amounts(admit_args_t *m, const store_amounts_t *amounts)
+{
+    add_number(m, store_amount(amounts->seconds_ms));
+    add_number(m, store_amount(amounts->paid_ms));
+    add_number(m, store_amount(amounts->cost_micro));
+}
+
+static void add_more(const admitting_t *a, admit_args_t *m, const store_admission_t *admission, uint32_t lease_ms,
+                     const store_prefix_t *prefix)
+{
+    store_argv_add(&m->args, a->store->root.text, a->store->root.len);
+    add_number(m, admission->total_caps.slots);
+    add_pace(m, store_pace(admission->total_caps.rate_per_min, admission->total_caps.burst));
+    add_number(m, admission->window_s);
+    add_number(m, admission->caps.runs_per_window);
+    add_number(m, admission->total_caps.runs_per_window);
+    add_amounts(m, &admission->caps.per_day);
+    add_amounts(m, &admission->total_caps.per_day);
+    add_amounts(m, &admission->hold);
+    add_number(m, admission->hold_ms > lease_ms ? admission->hold_ms : lease_ms);
+    memcpy(m->tag, prefix->text + a->store->root.len, STORE_ID);
+    store_argv_add(&m->args, m->tag, STORE_ID);
+    store_argv_add(&m->args, a->caller, strlen(a->caller));
+}
+
+/* `admission` NULL: only looks. */
+static void admitting_send(admitting_t *a, char mode, const store_admission_t *admission)
+{
+    static const store_admission_t looks = {.lease_ms = 0};
+    const store_admission_t *of = admission != NULL ? admission : &looks;
+    store_t *store = a->store;
+    store_prefix_t prefix = store_prefix(store, a->caller);
+    bool keyed = a->request_id[0] != '\0';
+    uint32_t lease_ms = of->lease_ms < STORE_LEASE_MAX_MS ? of->lease_ms : STORE_LEASE_MAX_MS;
+    store_pace_t pace = store_pace(of->caps.rate_per_min, of->caps.burst);
+    admit_args_t m = {.args = {.argc = 0}};
+    store_argv_add(&m.args, m.keys[0], store_key(m.keys[0], &prefix, "slots", ""));
+    store_argv_add(&m.args, m.keys[1], store_key(m.keys[1], &prefix, "rate", ""));
+    store_argv_add(&m.args, m.keys[2],
+                   store_key(m.keys[2], &prefix, keyed ? "claim:" : "run:", keyed ? a->request_id : a->run_id));
+    m.args.nkeys = m.args.argc;
+    store_argv_add(&m.args, &mode, 1);
+    store_raw_of(a->request_sha256, STORE_SHA / 2, m.ids);
+    store_raw_of(a->run_id, STORE_ID / 2, m.ids + STORE_SHA / 2);
+    store_argv_add(&m.args, (const char *)m.ids, sizeof(m.ids));
+    store_argv_add(&m.args, a->run_id, STORE_ID);
+    add_number(&m, lease_ms);
+    add_number(&m, store->run_ttl_ms + lease_ms);
+    add_number(&m, of->caps.slots);
+    add_pace(&m, pace);
+    if (heeds_more(of))
+        add_more(a, &m, of, lease_ms, &prefix);
+    a->burst = pace.burst;
+    redis_eval(store_redis_for(store, a->takes ? a->run_id : a->request_id), &store->admit, STORE_DEADLINE_MS, on_reply,
+               a, m.args.nkeys, m.args.argc, m.args.base, m.args.len);
 }
 
 /* NULL for an id or digest that is none: refused without asking, as it could name another's key. */
@@ -343,26 +430,27 @@ void store_admit(store_t *store, const store_admission_t *admission, store_admit
         finish_later(a);
         return;
     }
-    pace_t pace = pace_of(admission->caps.rate_per_min, admission->caps.burst);
     a->takes = true;
-    a->burst = pace.burst;
-    admitting_send(a, admission->has_place ? 'p' : 'n', admission->lease_ms, admission->caps.slots, pace);
+    if (admission->request_id != NULL)
+        admitting_send(a, admission->has_place ? 'p' : 'n', admission);
+    else
+        admitting_send(a, admission->has_place ? 'u' : 'v', admission);
 }
+
+static const char NO_RUN[] = "00000000000000000000000000000000";
 
 void store_claim_look(store_t *store, const char *caller, const char *request_id, const char *request_sha256,
                       store_admitted_cb cb, void *data)
 {
-    static const char no_run[] = "00000000000000000000000000000000";
-    admitting_t *a = admitting_create(store, caller, request_id, request_sha256, no_run, cb, data);
+    admitting_t *a = admitting_create(store, caller, request_id, request_sha256, NO_RUN, cb, data);
     if (a != NULL)
-        admitting_send(a, 'l', 0, 0, (pace_t){0, 0});
+        admitting_send(a, 'l', NULL);
 }
 
 void store_claim_find(store_t *store, const char *caller, const char *request_id, store_admitted_cb cb, void *data)
 {
-    static const char no_run[] = "00000000000000000000000000000000",
-                      any[] = "0000000000000000000000000000000000000000000000000000000000000000";
-    admitting_t *a = admitting_create(store, caller, request_id, any, no_run, cb, data);
+    static const char any[] = "0000000000000000000000000000000000000000000000000000000000000000";
+    admitting_t *a = admitting_create(store, caller, request_id, any, NO_RUN, cb, data);
     if (a != NULL)
-        admitting_send(a, 'f', 0, 0, (pace_t){0, 0});
+        admitting_send(a, 'f', NULL);
 }

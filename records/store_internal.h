@@ -11,8 +11,9 @@ enum {
     STORE_SHA = 64,                                      /* digests: 32 bytes as lowercase hex */
     STORE_ROOT_MAX = 12 + STORE_INSTALLATION_MAX + 2,    /* "plimsoll:2:{" installation "}:" */
     STORE_PREFIX_MAX = STORE_ROOT_MAX + STORE_ID + 1,    /* root, a caller's tag, ":" */
-    STORE_CLAIM_HEAD = 1 + STORE_SHA + 1 + STORE_ID + 1, /* state, digest, '.', run id, ':' */
+    STORE_CLAIM_HEAD = 1 + STORE_SHA / 2 + STORE_ID / 2, /* state, digest, run id */
     STORE_BACKEND_MAX = 32,
+    STORE_NUMBER_MAX = 24,
     STORE_CODE_MAX = 31,
     STORE_WITHDRAWN_TTL_MS = 60 * 1000,    /* how long a late admission may still be under way on a dead connection */
     STORE_LEASE_MAX_MS = 24 * 3600 * 1000, /* longer leases are cut: the slots key is sure to live this long */
@@ -32,14 +33,21 @@ enum { STORE_WITHDRAWALS_MAX = STORE_RETRY_MAX / 2 };
 
 /* The scripts' answers: admit_outcome_t where they are the same. */
 typedef enum {
-    STORE_STATUS_NO_RATE = 8,
     STORE_STATUS_WITHDRAWN = 9,
     STORE_STATUS_CLAIM_CORRUPT = 20,
-    STORE_STATUS_SLOTS_CORRUPT = 21,
-    STORE_STATUS_RATE_CORRUPT = 22,
+    STORE_STATUS_KEY_CORRUPT = 21,
 } store_status_t;
 
-enum { STORE_BAD_CLAIM = 1, STORE_BAD_SLOTS = 2, STORE_BAD_RATE = 4, STORE_BAD_RUNS = 8, STORE_BAD_ALL = 15 };
+enum {
+    STORE_BAD_CLAIM = 1,
+    STORE_BAD_SLOTS = 2,
+    STORE_BAD_RATE = 4,
+    STORE_BAD_RUNS = 8,
+    STORE_BAD_LOG = 16,
+    STORE_BAD_TOTAL_RATE = 32,
+    STORE_BAD_BILL = 64, /* day, holds or held */
+    STORE_BAD_ALL = 127,
+};
 
 typedef struct store_settling store_settling_t;
 
@@ -79,7 +87,9 @@ struct store {
     unsigned links_up;
     redis_subscription_t *subscription;
     store_callbacks_t callbacks;
-    redis_script_t admit, settle, runs;
+    redis_script_t admit, settle, runs, receipts, receipt, usage, usage_all;
+    uint64_t run_ttl_ms, answer_ttl_ms;
+    size_t answer_max;
     store_retry_t retry;
     store_spool_t spool;
     size_t settling; /* settlements alive: in flight or listed */
@@ -101,6 +111,10 @@ size_t store_key(char out[STORE_CLAIM_KEY_MAX], const store_prefix_t *prefix, co
 /* Exactly `len` lowercase hex digits and the end. */
 bool store_is_hex(const char *text, size_t len);
 bool store_is_hexn(const char *base, size_t have, size_t len);
+/* 2 * `bytes` lowercase hex digits to bytes and back; the text gets a NUL. */
+void store_raw_of(const char *hex, size_t bytes, uint8_t *out);
+void store_hex_of(const uint8_t *raw, size_t bytes, char *out);
+uint64_t store_amount(uint64_t amount); /* cut to STORE_AMOUNT_MAX */
 /* 1 to max of [a-z0-9_-]. */
 bool store_is_word(const char *base, size_t len, size_t max);
 void store_log_corrupt(const char *key);
@@ -108,13 +122,15 @@ void store_log_corrupt(const char *key);
 bool store_is_installation(const char *name);
 
 /* Keys first, then arguments; not owned. */
-enum { STORE_ARGS_MAX = 12 };
+enum { STORE_ARGS_MAX = 3 + 29 };
 typedef struct {
     int nkeys, argc;
     const char *base[STORE_ARGS_MAX];
     size_t len[STORE_ARGS_MAX];
 } store_argv_t;
 void store_argv_add(store_argv_t *args, const char *base, size_t len);
+/* `text` is the caller's, 24 bytes. */
+void store_argv_add_number(store_argv_t *args, char text[STORE_NUMBER_MAX], uint64_t number);
 
 /* store_settle.c */
 struct store_settling {
@@ -129,8 +145,11 @@ struct store_settling {
     uint64_t not_before; /* monotonic ms */
     int nkeys, argc;
     size_t at[STORE_ARGS_MAX], len[STORE_ARGS_MAX]; /* in `block` */
-    size_t answer_len; /* at the end of the claim's new value, which is at the end of the block */
-    size_t size;       /* bytes it costs to keep */
+    size_t answer_len;                              /* of the last argument, if not 0; at the end of the block */
+    int age_at;                                     /* the argument that each sending sets */
+    char age[STORE_NUMBER_MAX];
+    int64_t ended_unix_ms;
+    size_t size; /* bytes it costs to keep */
     char *block;
     store_spooled_t spooled;
 };
@@ -157,18 +176,32 @@ void store_retry_taken(store_t *store, store_settling_t *s);
 void store_retry_failed(store_t *store, store_settling_t *s, bool answered);
 
 /* store_run.c: the value of a run's key. */
-enum { STORE_RUN_TEXTS = 11 };
+/* What the settling script writes before the value handed to it: version and place in the log. */
+enum { STORE_RUN_HEAD = 7 };
+enum { STORE_RUN_TEXTS = 14 };
 enum { STORE_STRING_MAX = 256 }; /* bytes of one text of a run that are kept */
 typedef struct {
     store_run_t run;
     char text[STORE_RUN_TEXTS][STORE_STRING_MAX + 1];
 } store_run_text_t;
-/* `*out` is the caller's to free. */
+/* The value with no place in the log; `*out` is the caller's to free. */
 void store_run_pack(const store_settlement_t *settlement, uint8_t **out, size_t *len);
 /* NULL, or why the bytes are not a run. `record` points into `base`. */
 const char *store_run_unpack(const char *run_id, const uint8_t *base, size_t len, store_run_text_t *out);
 
-/* store_lua.c */
-extern const char STORE_LUA_RUNS[];
+/* store_leaf.c: what the log has of a run: 32 bytes. */
+void store_leaf(const store_settlement_t *settlement, uint8_t out[STORE_SHA / 2]);
+
+/* The caps' numbers as the scripts take them. */
+typedef struct {
+    int64_t interval_us; /* between two runs at the rate; 0 = no limit */
+    uint32_t burst;
+} store_pace_t;
+store_pace_t store_pace(uint32_t rate_per_min, uint32_t burst);
+/* us of Redis time as whole ms, rounded up: waiting that long is always enough. */
+uint32_t store_ceil_ms(long long us);
+
+/* store_read_lua.c */
+extern const char STORE_LUA_RUNS[], STORE_LUA_RECEIPTS[], STORE_LUA_RECEIPT[], STORE_LUA_USAGE[], STORE_LUA_USAGE_ALL[];
 
 #endif

@@ -5,6 +5,7 @@
  */
 #include "records/store_internal.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -27,6 +28,29 @@ bool store_is_hexn(const char *base, size_t have, size_t len)
 bool store_is_hex(const char *text, size_t len)
 {
     return text != NULL && store_is_hexn(text, strnlen(text, len + 1), len);
+}
+
+void store_raw_of(const char *hex, size_t bytes, uint8_t *out)
+{
+    for (size_t i = 0; i != 2 * bytes; ++i) {
+        uint8_t digit = (uint8_t)(hex[i] <= '9' ? hex[i] - '0' : hex[i] - 'a' + 10);
+        out[i / 2] = (uint8_t)(i % 2 == 0 ? digit << 4 : out[i / 2] | digit);
+    }
+}
+
+void store_hex_of(const uint8_t *raw, size_t bytes, char *out)
+{
+    static const char digits[] = "0123456789abcdef";
+    for (size_t i = 0; i != bytes; ++i) {
+        out[2 * i] = digits[raw[i] >> 4];
+        out[2 * i + 1] = digits[raw[i] & 15];
+    }
+    out[2 * bytes] = '\0';
+}
+
+uint64_t store_amount(uint64_t amount)
+{
+    return amount < STORE_AMOUNT_MAX ? amount : STORE_AMOUNT_MAX;
 }
 
 bool store_is_word(const char *base, size_t len, size_t max)
@@ -87,8 +111,7 @@ void store_claim_id_of_key(const char *key, size_t len, char out[STORE_ID + 1])
     sha256_add(s, domain, sizeof(domain));
     sha256_add(s, key, len);
     sha256_end(s, digest);
-    for (size_t i = 0; i != STORE_ID / 2; ++i)
-        snprintf(out + 2 * i, 3, "%02x", digest[i]);
+    store_hex_of(digest, STORE_ID / 2, out);
 }
 
 void store_claim_key(const store_t *store, const char *caller, const char *request_id, char out[STORE_CLAIM_KEY_MAX])
@@ -103,6 +126,11 @@ void store_argv_add(store_argv_t *args, const char *base, size_t len)
         mem_fatal("too many arguments for a script");
     args->base[args->argc] = base;
     args->len[args->argc++] = len;
+}
+
+void store_argv_add_number(store_argv_t *args, char text[STORE_NUMBER_MAX], uint64_t number)
+{
+    store_argv_add(args, text, (size_t)snprintf(text, STORE_NUMBER_MAX, "%" PRIu64, number));
 }
 
 void store_log_corrupt(const char *key)

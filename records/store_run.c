@@ -1,11 +1,13 @@
 /*
  * The value of a run's key: one string, as a hash with a value past 64 bytes costs Redis three times the memory.
- * Version 1:
+ * Version 2:
  *
- *   u8 version, u8 verdict, u8 flags (1 timed out, 2 canceled, bits 2-4 a project's outcome), i32 exit code, i64
- * started, i64 ended (big-endian), eleven texts (request id, backend, tier, kind, request, result and record digest,
- * unknown code, reason, trace id, caller), each u16: bit 15 = lowercase hex kept as bytes, bits 0-14 = bytes that
- * follow, the packed plimsoll.v1.RunRecord to the end.
+ *   u8 version, u48 place in the log (all ones: none; both written by the settling script), u8 verdict, u8 flags (1
+ * timed out, 2 canceled, bits 2-4 a project's outcome, 32 cost known), i32 exit code, i64 started, i64 ended, u48
+ * sandbox ms, u48 paid ms, u48 micros spent (big-endian; the flags and these are where records/store_bill_lua.h changes
+ * them), fourteen texts (request id, backend, tier, kind, request, result and record digest, unknown code, reason,
+ * trace id, caller, client's request id, idempotency key, limits), each u16: bit 15 = lowercase hex kept as bytes, bits
+ * 0-14 = bytes that follow, the packed plimsoll.v1.RunRecord to the end.
  */
 #include "records/store_internal.h"
 
@@ -16,16 +18,19 @@
 #include "records/project_outcome.h"
 
 enum {
-    VERSION = 1,
+    VERSION = 2,
     FLAG_TIMED_OUT = 1,
     FLAG_CANCELED = 2,
     OUTCOME_SHIFT = 2,
     OUTCOME_MASK = 7,
-    FIXED = 3 + 4 + 8 + 8,
+    FLAG_COST_KNOWN = 32,
+    FIXED = STORE_RUN_HEAD + 2 + 4 + 8 + 8 + 3 * 6,
     TEXTS = STORE_RUN_TEXTS,
     TEXT_PACKED = 0x8000,
     TEXTS_MAX = TEXTS * (2 + STORE_STRING_MAX),
 };
+
+#define NO_LOG_INDEX ((UINT64_C(1) << 48) - 1)
 
 static uint8_t *put_number(uint8_t *at, uint64_t value, size_t bytes)
 {
@@ -90,19 +95,23 @@ static const uint8_t *get_text(const uint8_t *at, const uint8_t *end, char out[S
 
 void store_run_pack(const store_settlement_t *s, uint8_t **out, size_t *len)
 {
-    const char *texts[TEXTS] = {s->request_id,     s->backend,       s->tier,          s->kind,
-                                s->request_sha256, s->result_sha256, s->record_sha256, s->unknown_code,
-                                s->reason,         s->trace_id,      s->caller};
+    const char *texts[TEXTS] = {
+        s->request_id,   s->backend, s->tier,     s->kind,   s->request_sha256,    s->result_sha256,   s->record_sha256,
+        s->unknown_code, s->reason,  s->trace_id, s->caller, s->client_request_id, s->idempotency_key, s->limits};
     uint8_t *base = mem_alloc(FIXED + TEXTS_MAX + s->record_len), *at = base;
     at = put_number(at, VERSION, 1);
+    at = put_number(at, NO_LOG_INDEX, 6);
     at = put_number(at, (uint64_t)s->verdict, 1);
     at = put_number(at,
                     (s->timed_out ? FLAG_TIMED_OUT : 0) | (s->canceled ? FLAG_CANCELED : 0) |
-                        (s->project_outcome & OUTCOME_MASK) << OUTCOME_SHIFT,
+                        (s->is_cost_known ? FLAG_COST_KNOWN : 0) | (s->project_outcome & OUTCOME_MASK) << OUTCOME_SHIFT,
                     1);
     at = put_number(at, (uint32_t)s->exit_code, 4);
     at = put_number(at, (uint64_t)s->started_unix_ms, 8);
     at = put_number(at, (uint64_t)s->ended_unix_ms, 8);
+    at = put_number(at, store_amount(s->spent.seconds_ms), 6);
+    at = put_number(at, store_amount(s->spent.paid_ms), 6);
+    at = put_number(at, store_amount(s->spent.cost_micro), 6);
     for (size_t i = 0; i != TEXTS; ++i)
         at = put_text(at, texts[i]);
     if (s->record_len != 0)
@@ -117,12 +126,18 @@ const char *store_run_unpack(const char *run_id, const uint8_t *base, size_t len
         return "too short";
     if (base[0] != VERSION)
         return "unknown version";
-    if (base[1] > VERDICT_UNKNOWN)
+    const uint8_t *rest = base + STORE_RUN_HEAD;
+    uint64_t log_index = get_number(base + 1, 6);
+    if (rest[0] > VERDICT_UNKNOWN)
         return "unknown verdict";
-    if ((base[2] & ~(FLAG_TIMED_OUT | FLAG_CANCELED | OUTCOME_MASK << OUTCOME_SHIFT)) != 0)
+    if ((rest[1] & ~(FLAG_COST_KNOWN | FLAG_TIMED_OUT | FLAG_CANCELED | OUTCOME_MASK << OUTCOME_SHIFT)) != 0)
         return "unknown flags";
-    if ((base[2] >> OUTCOME_SHIFT & OUTCOME_MASK) > PROJECT_OUTCOME_LAST)
+    if ((rest[1] >> OUTCOME_SHIFT & OUTCOME_MASK) > PROJECT_OUTCOME_LAST)
         return "unknown outcome";
+    for (size_t i = 0; i != 3; ++i) {
+        if (get_number(rest + 22 + 6 * i, 6) > STORE_AMOUNT_MAX)
+            return "an amount past its limit";
+    }
     const uint8_t *at = base + FIXED, *end = base + len;
     for (size_t i = 0; i != TEXTS; ++i) {
         at = get_text(at, end, out->text[i]);
@@ -132,7 +147,7 @@ const char *store_run_unpack(const char *run_id, const uint8_t *base, size_t len
     out->run = (store_run_t){
         .run_id = run_id,
         .request_id = out->text[0],
-        .verdict = verdict_name((verdict_t)base[1]),
+        .verdict = verdict_name((verdict_t)rest[0]),
         .backend = out->text[1],
         .tier = out->text[2],
         .kind = out->text[3],
@@ -143,16 +158,18 @@ const char *store_run_unpack(const char *run_id, const uint8_t *base, size_t len
         .reason = out->text[8],
         .trace_id = out->text[9],
         .caller = out->text[10],
-        .client_request_id = "",
-        .idempotency_key = "",
-        .limits = "",
-        .log_index = -1,
-        .started_unix_ms = (int64_t)get_number(base + 7, 8),
-        .ended_unix_ms = (int64_t)get_number(base + 15, 8),
-        .exit_code = (int32_t)(uint32_t)get_number(base + 3, 4),
-        .project_outcome = base[2] >> OUTCOME_SHIFT & OUTCOME_MASK,
-        .timed_out = (base[2] & FLAG_TIMED_OUT) != 0,
-        .canceled = (base[2] & FLAG_CANCELED) != 0,
+        .client_request_id = out->text[11],
+        .idempotency_key = out->text[12],
+        .limits = out->text[13],
+        .log_index = log_index == NO_LOG_INDEX ? -1 : (int64_t)log_index,
+        .spent = {get_number(rest + 22, 6), get_number(rest + 28, 6), get_number(rest + 34, 6)},
+        .is_cost_known = (rest[1] & FLAG_COST_KNOWN) != 0,
+        .started_unix_ms = (int64_t)get_number(rest + 6, 8),
+        .ended_unix_ms = (int64_t)get_number(rest + 14, 8),
+        .exit_code = (int32_t)(uint32_t)get_number(rest + 2, 4),
+        .project_outcome = rest[1] >> OUTCOME_SHIFT & OUTCOME_MASK,
+        .timed_out = (rest[1] & FLAG_TIMED_OUT) != 0,
+        .canceled = (rest[1] & FLAG_CANCELED) != 0,
         .record = at,
         .record_len = (size_t)(end - at),
     };

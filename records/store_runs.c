@@ -9,7 +9,15 @@
 #include "core/log.h"
 #include "core/mem.h"
 
-enum { READING_MAGIC = 0x73747264 };
+enum {
+    READING_MAGIC = 0x73747264,
+    ROUNDS_MAX = 10, /* of STORE_LIST_MAX entries that a filter is held against; what lies further is the next page's */
+};
+
+typedef struct {
+    char run_id[STORE_ID + 1];
+    store_run_text_t text;
+} entry_t;
 
 typedef struct {
     uint32_t magic;
@@ -17,9 +25,15 @@ typedef struct {
     store_runs_cb cb;
     void *data;
     store_prefix_t prefix;
-    uint32_t limit;
-    bool bad_cursor;
-    char run_id[STORE_ID + 1]; /* of the one asked for */
+    char run_id[STORE_ID + 1]; /* of the one asked for; of a list, of the last entry seen */
+    /* A list. */
+    store_runs_query_t query; /* `limit` as cut; texts are below */
+    char verdict[STORE_CODE_MAX + 1], backend[STORE_BACKEND_MAX + 1], kind[STORE_CODE_MAX + 1];
+    bool bad_cursor, is_filtered;
+    unsigned rounds;
+    uint32_t asked; /* entries asked for in this round, one more than are looked at */
+    entry_t *entries;
+    size_t count;
 } reading_t;
 
 /* No key ends like this. */
@@ -49,21 +63,27 @@ static void finish(reading_t *r, store_lookup_t found, const store_run_t *runs, 
     store_runs_cb cb = r->cb;
     void *data = r->data;
     r->magic = 0;
+    free(r->entries);
     free(r);
     cb(data, found, runs, count, next_cursor);
+}
+
+static const char *index_name(const reading_t *r)
+{
+    return r->query.receipts ? "receipts" : "runs";
 }
 
 static void log_corrupt_run(const reading_t *r, const char *run_id)
 {
     char key[STORE_CLAIM_KEY_MAX];
-    store_key(key, &r->prefix, "run:", run_id);
+    store_key(key, &r->prefix, r->query.receipts ? "receipts" : "run:", r->query.receipts ? "" : run_id);
     store_log_corrupt(key);
 }
 
 /* Pairs of run id and value. */
-static bool is_page(const redisReply *reply, uint32_t limit)
+static bool is_page(const redisReply *reply, uint32_t most)
 {
-    if (reply->type != REDIS_REPLY_ARRAY || reply->elements % 2 != 0 || reply->elements / 2 > limit + 1)
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements % 2 != 0 || reply->elements / 2 > most)
         return false;
     for (size_t i = 0; i != reply->elements; i += 2) {
         int value = reply->element[i + 1]->type;
@@ -73,9 +93,9 @@ static bool is_page(const redisReply *reply, uint32_t limit)
     return true;
 }
 
-static bool is_answer(const redisReply *reply, uint32_t limit)
+static bool is_answer(const redisReply *reply, uint32_t most)
 {
-    return (reply->type == REDIS_REPLY_INTEGER && reply->integer == 0) || is_page(reply, limit);
+    return (reply->type == REDIS_REPLY_INTEGER && reply->integer == 0) || is_page(reply, most);
 }
 
 /* The script says 0 for an index of another type; an entry that is no run id is none of ours either. */
@@ -90,39 +110,79 @@ static bool is_corrupt_index(const redisReply *reply)
     return false;
 }
 
-static void finish_page(reading_t *r, const redisReply *reply)
+static bool is_or_any(const char *wanted, const char *has)
 {
-    size_t have = reply->elements / 2, shown = have < r->limit ? have : r->limit, count = 0;
-    store_run_text_t *texts = mem_alloc_array(shown != 0 ? shown : 1, sizeof(*texts));
-    store_run_t *runs = mem_alloc_array(shown != 0 ? shown : 1, sizeof(*runs));
-    for (size_t i = 0; i != shown; ++i) {
-        const redisReply *id = reply->element[2 * i], *value = reply->element[2 * i + 1];
-        if (value->type == REDIS_REPLY_NIL)
-            continue; /* its time is over */
-        if (store_run_unpack(id->str, (const uint8_t *)value->str, value->len, &texts[count]) != NULL) {
-            log_corrupt_run(r, id->str);
-            continue;
-        }
-        runs[count] = texts[count].run;
-        runs[count].record = NULL;
-        runs[count++].record_len = 0;
+    return wanted[0] == '\0' || strcmp(wanted, has) == 0;
+}
+
+static bool is_wanted(const reading_t *r, const store_run_t *run)
+{
+    const store_runs_query_t *q = &r->query;
+    return is_or_any(r->verdict, run->verdict) && is_or_any(r->backend, run->backend) &&
+           is_or_any(r->kind, run->kind) && (q->since_unix_ms == 0 || run->started_unix_ms >= q->since_unix_ms) &&
+           (q->until_unix_ms == 0 || run->started_unix_ms < q->until_unix_ms);
+}
+
+static void keep_if_wanted(reading_t *r, const redisReply *value)
+{
+    entry_t *entry = &r->entries[r->count];
+    if (value->type == REDIS_REPLY_NIL)
+        return; /* its time is over */
+    memcpy(entry->run_id, r->run_id, sizeof(entry->run_id));
+    if (store_run_unpack(entry->run_id, (const uint8_t *)value->str, value->len, &entry->text) != NULL) {
+        log_corrupt_run(r, entry->run_id);
+        return;
     }
-    const char *next = have > shown ? reply->element[2 * (shown - 1)]->str : NULL;
-    finish(r, r->bad_cursor ? STORE_NOT_FOUND : STORE_FOUND, runs, count, next);
+    if (!is_wanted(r, &entry->text.run))
+        return;
+    entry->text.run.record = NULL;
+    entry->text.run.record_len = 0;
+    ++r->count;
+}
+
+static void finish_list(reading_t *r, const char *next)
+{
+    char cursor[STORE_ID + 1];
+    store_run_t *runs = mem_alloc_array(r->count != 0 ? r->count : 1, sizeof(*runs));
+    entry_t *entries = r->entries;
+    for (size_t i = 0; i != r->count; ++i)
+        runs[i] = entries[i].text.run;
+    if (next != NULL)
+        next = strcpy(cursor, next);
+    r->entries = NULL; /* the runs' texts */
+    finish(r, r->bad_cursor ? STORE_NOT_FOUND : STORE_FOUND, runs, r->count, next);
     free(runs);
-    free(texts);
+    free(entries);
+}
+
+static void ask_page(reading_t *r);
+
+static void take_page(reading_t *r, const redisReply *reply)
+{
+    size_t have = reply->elements / 2, seen = 0;
+    while (seen != have && seen + 1 < r->asked && r->count != r->query.limit) {
+        memcpy(r->run_id, reply->element[2 * seen]->str, STORE_ID + 1);
+        keep_if_wanted(r, reply->element[2 * seen + 1]);
+        ++seen;
+    }
+    if (seen == have)
+        finish_list(r, NULL);
+    else if (r->count == r->query.limit || ++r->rounds == ROUNDS_MAX || !r->is_filtered || r->store->closing)
+        finish_list(r, r->run_id);
+    else
+        ask_page(r);
 }
 
 static void on_page(void *data, redis_status_t status, const redisReply *reply, const char *err)
 {
     reading_t *r = reading_checked(data);
-    if (status == REDIS_REPLY && is_answer(reply, r->limit)) {
+    if (status == REDIS_REPLY && is_answer(reply, r->asked)) {
         if (!is_corrupt_index(reply)) {
-            finish_page(r, reply);
+            take_page(r, reply);
             return;
         }
         char key[STORE_CLAIM_KEY_MAX];
-        store_key(key, &r->prefix, "runs", "");
+        store_key(key, &r->prefix, index_name(r), "");
         store_log_corrupt(key);
     } else if (status == REDIS_REPLY || status == REDIS_REFUSED) {
         log_event(LOG_WARN, "store_runs_failed", log_str("reason", status == REDIS_REFUSED ? err : "malformed reply"));
@@ -130,27 +190,54 @@ static void on_page(void *data, redis_status_t status, const redisReply *reply, 
     finish(r, STORE_AWAY, NULL, 0, NULL);
 }
 
+static void ask_page(reading_t *r)
+{
+    store_t *store = r->store;
+    char index[STORE_CLAIM_KEY_MAX], runs[STORE_CLAIM_KEY_MAX], most[STORE_NUMBER_MAX];
+    uint8_t after[STORE_ID / 2];
+    bool has_cursor = r->run_id[0] != '\0';
+    store_argv_t args = {.argc = 0};
+    /* one more tells whether there is a next page */
+    r->asked = (r->is_filtered ? STORE_LIST_MAX : r->query.limit) + 1;
+    store_argv_add(&args, index, store_key(index, &r->prefix, index_name(r), ""));
+    args.nkeys = args.argc;
+    store_argv_add_number(&args, most, r->asked);
+    if (has_cursor && !r->bad_cursor)
+        store_raw_of(r->run_id, STORE_ID / 2, after);
+    store_argv_add(&args, r->bad_cursor ? NO_RUN : (const char *)after,
+                   r->bad_cursor ? strlen(NO_RUN)
+                   : has_cursor  ? sizeof(after)
+                                 : 0);
+    store_argv_add(&args, runs, store_key(runs, &r->prefix, "run:", ""));
+    redis_eval(store_redis_for(store, r->prefix.text + store->root.len),
+               r->query.receipts ? &store->receipts : &store->runs, STORE_DEADLINE_MS, on_page, r, args.nkeys,
+               args.argc, args.base, args.len);
+}
+
+/* A filter that is longer than what it is held against fits nothing, and stays so when it is cut. */
+static void copy_filter(char *to, size_t size, const char *from)
+{
+    snprintf(to, size, "%s", from != NULL ? from : "");
+    if (from != NULL && strlen(from) >= size)
+        to[0] = ' ';
+}
+
 void store_runs_list(store_t *store, const char *caller, const store_runs_query_t *query, store_runs_cb cb, void *data)
 {
-    uint32_t limit = query->limit;
-    const char *cursor = query->cursor;
     reading_t *r = reading_create(store, caller, cb, data);
-    r->limit = limit == 0 ? 1 : limit > STORE_LIST_MAX ? STORE_LIST_MAX : limit;
-    if (cursor == NULL)
-        cursor = "";
+    const char *cursor = query->cursor != NULL ? query->cursor : "";
+    r->query = *query;
+    r->query.limit = query->limit == 0 ? 1 : query->limit > STORE_LIST_MAX ? STORE_LIST_MAX : query->limit;
+    copy_filter(r->verdict, sizeof(r->verdict), query->verdict);
+    copy_filter(r->backend, sizeof(r->backend), query->backend);
+    copy_filter(r->kind, sizeof(r->kind), query->kind);
+    r->is_filtered = r->verdict[0] != '\0' || r->backend[0] != '\0' || r->kind[0] != '\0' ||
+                     query->since_unix_ms != 0 || query->until_unix_ms != 0;
     r->bad_cursor = cursor[0] != '\0' && !store_is_hex(cursor, STORE_ID);
-    if (r->bad_cursor)
-        cursor = NO_RUN;
-    char index[STORE_CLAIM_KEY_MAX], runs[STORE_CLAIM_KEY_MAX], most[16];
-    store_argv_t args = {.argc = 0};
-    store_argv_add(&args, index, store_key(index, &r->prefix, "runs", ""));
-    args.nkeys = args.argc;
-    store_argv_add(&args, most,
-                   (size_t)sprintf(most, "%u", r->limit + 1)); /* one more tells whether there is a next page */
-    store_argv_add(&args, cursor, strlen(cursor));
-    store_argv_add(&args, runs, store_key(runs, &r->prefix, "run:", ""));
-    redis_eval(store_redis_for(store, r->prefix.text + store->root.len), &store->runs, STORE_DEADLINE_MS, on_page, r,
-               args.nkeys, args.argc, args.base, args.len);
+    if (!r->bad_cursor)
+        strcpy(r->run_id, cursor);
+    r->entries = mem_alloc_array(r->query.limit, sizeof(*r->entries));
+    ask_page(r);
 }
 
 static void on_run(void *data, redis_status_t status, const redisReply *reply, const char *err)

@@ -2,21 +2,22 @@
  */
 #include "records/store_internal.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/clock.h"
 #include "core/log.h"
 #include "core/mem.h"
 
 enum {
     SETTLING_MAGIC = 0x73746c67,
-    /* head, record digest '.' backend ':' */
-    CLAIM_VALUE_MAX = STORE_CLAIM_HEAD + STORE_SHA + 1 + STORE_BACKEND_MAX + 1,
+    CLAIM_VALUE_MAX = STORE_CLAIM_HEAD + STORE_CODE_MAX,
 };
 
-/* Where the script has its keys; the claim of an unkeyed run and the rate that is not given back to are left out. */
-enum { KEY_SLOTS, KEY_RUN, KEY_RUNS, KEY_CLAIM, KEY_RATE, KEYS };
+/* Where the script has its keys; the claim and the answer of an unkeyed run are left out. */
+enum { KEY_SLOTS, KEY_RUN, KEY_RUNS, KEY_CLAIM, KEY_ANSWER, KEYS };
 
 static store_settling_t *settling_checked(void *data)
 {
@@ -26,10 +27,9 @@ static store_settling_t *settling_checked(void *data)
     return s;
 }
 
-/* Copies everything; the claim's new value, argument `claim_value`, goes to the end of the block with the answer behind
- * it. */
-static store_settling_t *settling_create(store_t *store, const store_argv_t *args, int claim_value,
-                                         const uint8_t *answer, size_t answer_len)
+/* Copies everything; the answer, if there is one, becomes the last argument. */
+static store_settling_t *settling_create(store_t *store, const store_argv_t *args, const uint8_t *answer,
+                                         size_t answer_len)
 {
     store_settling_t *s = mem_alloc(sizeof(*s));
     s->magic = SETTLING_MAGIC;
@@ -37,25 +37,22 @@ static store_settling_t *settling_create(store_t *store, const store_argv_t *arg
     s->nkeys = args->nkeys;
     s->argc = args->argc;
     s->answer_len = answer_len;
-    size_t total = answer_len;
+    size_t total = answer_len, at = 0;
     for (int i = 0; i != args->argc; ++i)
         total += args->len[i];
     s->block = mem_alloc(total != 0 ? total : 1);
     s->size = sizeof(*s) + total;
-    size_t at = 0;
     for (int i = 0; i != args->argc; ++i) {
-        if (i == claim_value)
-            continue;
         s->at[i] = at;
         s->len[i] = args->len[i];
         memcpy(s->block + at, args->base[i], args->len[i]);
         at += args->len[i];
     }
-    s->at[claim_value] = at;
-    s->len[claim_value] = args->len[claim_value] + answer_len;
-    memcpy(s->block + at, args->base[claim_value], args->len[claim_value]);
-    if (answer_len != 0)
-        memcpy(s->block + at + args->len[claim_value], answer, answer_len);
+    if (answer_len != 0) {
+        s->at[s->argc] = at;
+        s->len[s->argc++] = answer_len;
+        memcpy(s->block + at, answer, answer_len);
+    }
     ++store->settling;
     return s;
 }
@@ -73,31 +70,43 @@ void store_settling_drop_answer(store_settling_t *s)
 {
     if (s->answer_len == 0)
         return;
-    int claim_value = s->nkeys;
-    s->block[s->at[claim_value]] = 'G';
-    s->len[claim_value] -= s->answer_len;
+    --s->argc;
     s->size -= s->answer_len;
     s->answer_len = 0;
-    s->block = mem_realloc(s->block, s->at[claim_value] + s->len[claim_value]);
+    s->block = mem_realloc(s->block, s->at[s->argc]);
 }
 
 const char *store_settling_answer(const store_settling_t *s)
 {
-    return s->block + s->at[s->nkeys] + s->len[s->nkeys] - s->answer_len;
+    return s->answer_len != 0 ? s->block + s->at[s->argc - 1] : s->block;
+}
+
+/* `key` is one of the settlement's, and the name follows what it has in common with the others of its scope. */
+static void log_bad_key(const store_settling_t *s, int key, size_t less, const char *name)
+{
+    char text[STORE_CLAIM_KEY_MAX];
+    snprintf(text, sizeof(text), "%.*s%s", (int)(s->len[key] - less), s->block + s->at[key], name);
+    store_log_corrupt(text);
 }
 
 static void log_bad_keys(const store_settling_t *s, long long bad)
 {
-    const struct {
-        int bit, key;
-    } rows[] = {{STORE_BAD_CLAIM, KEY_CLAIM},
-                {STORE_BAD_SLOTS, KEY_SLOTS},
-                {STORE_BAD_RATE, s->nkeys - 1},
-                {STORE_BAD_RUNS, KEY_RUNS}};
-    for (size_t i = 0; i != sizeof(rows) / sizeof(rows[0]); ++i) {
-        int key = rows[i].key;
-        if ((bad & rows[i].bit) != 0 && key < s->nkeys)
-            log_event(LOG_ERROR, "store_key_corrupt", log_strn("key", s->block + s->at[key], s->len[key]));
+    size_t slots = strlen("slots"), root = s->len[KEY_SLOTS] - s->store->root.len;
+    if ((bad & STORE_BAD_CLAIM) != 0 && KEY_CLAIM < s->nkeys)
+        log_bad_key(s, KEY_CLAIM, 0, "");
+    if ((bad & STORE_BAD_SLOTS) != 0)
+        log_bad_key(s, KEY_SLOTS, 0, "");
+    if ((bad & STORE_BAD_RATE) != 0)
+        log_bad_key(s, KEY_SLOTS, slots, "rate");
+    if ((bad & STORE_BAD_RUNS) != 0)
+        log_bad_key(s, KEY_RUNS, 0, "");
+    if ((bad & STORE_BAD_LOG) != 0)
+        log_bad_key(s, KEY_SLOTS, root, "log");
+    if ((bad & STORE_BAD_TOTAL_RATE) != 0)
+        log_bad_key(s, KEY_SLOTS, root, "rate");
+    if ((bad & STORE_BAD_BILL) != 0) {
+        log_bad_key(s, KEY_SLOTS, slots, "{day:*,holds}"); /* one of these */
+        log_bad_key(s, KEY_SLOTS, root, "{day:*,holds,held}");
     }
 }
 
@@ -128,6 +137,8 @@ static void on_reply(void *data, redis_status_t status, const redisReply *reply,
         store_spool_keep(s); /* with its callback */
         return;
     }
+    if (status == REDIS_REFUSED && listed)
+        store_spool_refused(s, err);
     s->cb = NULL;
     if (taken && listed)
         store_retry_taken(store, s);
@@ -144,69 +155,80 @@ void store_settling_send(store_settling_t *s, redis_t *redis, uint32_t deadline_
     const char *argv[STORE_ARGS_MAX];
     for (int i = 0; i != s->argc; ++i)
         argv[i] = s->block + s->at[i];
+    /* By the clock that wrote the end, so no difference between clocks is in it: days are those of Redis' clock. */
+    int64_t age = clock_wall_ms() - s->ended_unix_ms, most = INT64_C(86400000) * (STORE_DAYS_KEPT - 1);
+    argv[s->age_at] = s->age;
+    s->len[s->age_at] = (size_t)sprintf(s->age, "%" PRId64, age < 0 ? 0 : age > most ? most : age);
     s->in_flight = true;
     redis_eval(redis, &s->store->settle, deadline_ms, on_reply, s, s->nkeys, s->argc, argv, s->len);
 }
 
-/* The new value of the claim up to the answer. Returns its length. */
-static size_t claim_value(const store_settlement_t *settlement, char state, const char *digest,
-                          char out[CLAIM_VALUE_MAX + 1])
+/* The new value of the claim. Returns its length. */
+static size_t claim_value(const store_settlement_t *settlement, char state, uint8_t out[CLAIM_VALUE_MAX])
 {
-    const char *record = store_is_hex(settlement->record_sha256, STORE_SHA) ? settlement->record_sha256 : "";
-    const char *backend = settlement->backend != NULL ? settlement->backend : "";
     const char *code = settlement->unknown_code != NULL ? settlement->unknown_code : "";
-    if (!store_is_word(backend, strlen(backend), STORE_BACKEND_MAX))
-        backend = "";
-    if (!store_is_word(code, strlen(code), STORE_CODE_MAX))
+    size_t code_len = state == 'U' ? strnlen(code, STORE_CODE_MAX + 1) : 0;
+    if (state == 'U' && !store_is_word(code, code_len, STORE_CODE_MAX)) {
         code = "unknown";
-    int len = 0;
-    switch (state) {
-    case 'A':
-    case 'G':
-        len = snprintf(out, CLAIM_VALUE_MAX + 1, "%c%s.%s:%s.%s:", state, digest, settlement->run_id, record, backend);
-        break;
-    case 'U':
-        len = snprintf(out, CLAIM_VALUE_MAX + 1, "U%s.%s:%s", digest, settlement->run_id, code);
-        break;
-    default:
-        len = snprintf(out, CLAIM_VALUE_MAX + 1, "%c%s.%s:", state, digest, settlement->run_id);
-        break;
+        code_len = strlen(code);
     }
-    return (size_t)len;
+    out[0] = (uint8_t)state;
+    /* A run whose digest nobody knows still uses its id up: no request has this digest. */
+    memset(out + 1, 0, STORE_SHA / 2);
+    if (store_is_hex(settlement->request_sha256, STORE_SHA))
+        store_raw_of(settlement->request_sha256, STORE_SHA / 2, out + 1);
+    store_raw_of(settlement->run_id, STORE_ID / 2, out + 1 + STORE_SHA / 2);
+    memcpy(out + STORE_CLAIM_HEAD, code, code_len);
+    return STORE_CLAIM_HEAD + code_len;
 }
 
-static bool is_kept(const store_settlement_t *settlement)
+static bool is_kept(const store_t *store, const store_settlement_t *settlement)
 {
-    return settlement->answer != NULL && settlement->answer_len <= STORE_ANSWER_MAX;
+    return settlement->verdict == VERDICT_ANSWERED && settlement->request_id != NULL && settlement->answer != NULL &&
+           settlement->answer_len <= store->answer_max;
 }
 
-/* `state` is what becomes of the claim: A, G, U, W, or R for "it goes". */
+/* `state` is what becomes of the claim: A, U, W, or R for "it goes". */
 static store_settling_t *settling_build(store_t *store, const store_settlement_t *settlement, char state)
 {
-    /* A run whose digest nobody knows still uses its id up: no request has this digest. */
-    static const char no_digest[] = "0000000000000000000000000000000000000000000000000000000000000000";
-    const char *digest = store_is_hex(settlement->request_sha256, STORE_SHA) ? settlement->request_sha256 : no_digest;
     store_prefix_t prefix = store_prefix(store, settlement->caller);
-    char keys[KEYS][STORE_CLAIM_KEY_MAX], value[CLAIM_VALUE_MAX + 1];
+    char keys[KEYS][STORE_CLAIM_KEY_MAX], numbers[6][STORE_NUMBER_MAX];
+    uint8_t value[CLAIM_VALUE_MAX], leaf[STORE_SHA / 2];
     store_argv_t args = {.argc = 0};
     store_argv_add(&args, keys[KEY_SLOTS], store_key(keys[KEY_SLOTS], &prefix, "slots", ""));
     store_argv_add(&args, keys[KEY_RUN], store_key(keys[KEY_RUN], &prefix, "run:", settlement->run_id));
     store_argv_add(&args, keys[KEY_RUNS], store_key(keys[KEY_RUNS], &prefix, "runs", ""));
-    if (settlement->request_id != NULL)
+    if (settlement->request_id != NULL) {
         store_argv_add(&args, keys[KEY_CLAIM], store_key(keys[KEY_CLAIM], &prefix, "claim:", settlement->request_id));
-    if (settlement->give_back_rate)
-        store_argv_add(&args, keys[KEY_RATE], store_key(keys[KEY_RATE], &prefix, "rate", ""));
+        store_argv_add(&args, keys[KEY_ANSWER], store_key(keys[KEY_ANSWER], &prefix, "answer:", settlement->run_id));
+    }
     args.nkeys = args.argc;
-    size_t value_len = claim_value(settlement, state, digest, value), run_len;
+    size_t value_len = claim_value(settlement, state, value), run_len;
     uint8_t *run;
     store_run_pack(settlement, &run, &run_len);
-    store_argv_add(&args, value, value_len);
-    store_argv_add(&args, (const char *)run, run_len);
-    if (settlement->give_back_rate)
-        store_argv_add(&args, "1", 1);
-    bool with_answer = state == 'A' && settlement->request_id != NULL;
+    bool has_leaf = settlement->verdict != VERDICT_REFUSED;
+    if (has_leaf)
+        store_leaf(settlement, leaf);
+    store_argv_add(&args, (const char *)value, value_len);
+    store_argv_add(&args, (const char *)run + STORE_RUN_HEAD, run_len - STORE_RUN_HEAD);
+    store_argv_add(&args, (const char *)leaf, has_leaf ? sizeof(leaf) : 0);
+    store_argv_add_number(&args, numbers[0], store_amount(settlement->spent.seconds_ms));
+    store_argv_add_number(&args, numbers[1], store_amount(settlement->spent.paid_ms));
+    store_argv_add_number(&args, numbers[2], store_amount(settlement->spent.cost_micro));
+    int age_at = args.argc;
+    store_argv_add(&args, "", 0);
+    char flags[4];
+    store_argv_add(&args, flags,
+                   (size_t)sprintf(flags, "%s%s%s", settlement->give_back_rate ? "r" : "",
+                                   settlement->keeps_hold ? "k" : "", settlement->is_cost_known ? "" : "u"));
+    store_argv_add(&args, store->root.text, store->root.len);
+    store_argv_add_number(&args, numbers[3], store->run_ttl_ms);
+    store_argv_add_number(&args, numbers[4], store->answer_ttl_ms);
+    store_argv_add(&args, settlement->caller, strlen(settlement->caller));
     store_settling_t *s =
-        settling_create(store, &args, args.nkeys, settlement->answer, with_answer ? settlement->answer_len : 0);
+        settling_create(store, &args, settlement->answer, is_kept(store, settlement) ? settlement->answer_len : 0);
+    s->age_at = age_at;
+    s->ended_unix_ms = settlement->ended_unix_ms;
     s->link_id[0] = settlement->run_id[0];
     free(run);
     return s;
@@ -214,12 +236,8 @@ static store_settling_t *settling_build(store_t *store, const store_settlement_t
 
 store_settling_t *store_settling_of(store_t *store, const store_settlement_t *settlement)
 {
-    char state = 'R';
-    if (settlement->verdict == VERDICT_ANSWERED)
-        state = is_kept(settlement) ? 'A' : 'G';
-    else if (settlement->verdict == VERDICT_UNKNOWN)
-        state = 'U';
-    return settling_build(store, settlement, state);
+    static const char states[] = {[VERDICT_ANSWERED] = 'A', [VERDICT_REFUSED] = 'R', [VERDICT_UNKNOWN] = 'U'};
+    return settling_build(store, settlement, states[settlement->verdict]);
 }
 
 static void on_malformed(loop_task_t *task)
@@ -241,7 +259,7 @@ void store_settle(store_t *store, const store_settlement_t *settlement, store_se
 {
     if (!is_settlement(settlement)) {
         log_event(LOG_ERROR, "store_settlement_malformed", log_str("run_id", settlement->run_id));
-        store_settling_t *s = settling_create(store, &(store_argv_t){.argc = 1, .base = {""}}, 0, NULL, 0);
+        store_settling_t *s = settling_create(store, &(store_argv_t){.argc = 0}, NULL, 0);
         s->cb = cb;
         s->data = data;
         loop_task_init(&s->task, on_malformed, s);

@@ -32,7 +32,11 @@ static void expect_same(const store_run_t *a, const store_run_t *b)
     expect(strcmp(a->request_sha256, b->request_sha256) == 0 && strcmp(a->result_sha256, b->result_sha256) == 0);
     expect(strcmp(a->record_sha256, b->record_sha256) == 0 && strcmp(a->unknown_code, b->unknown_code) == 0);
     expect(strcmp(a->reason, b->reason) == 0 && strcmp(a->trace_id, b->trace_id) == 0);
-    expect(strcmp(a->caller, b->caller) == 0);
+    expect(strcmp(a->caller, b->caller) == 0 && strcmp(a->client_request_id, b->client_request_id) == 0);
+    expect(strcmp(a->idempotency_key, b->idempotency_key) == 0 && strcmp(a->limits, b->limits) == 0);
+    expect(a->spent.seconds_ms == b->spent.seconds_ms && a->spent.paid_ms == b->spent.paid_ms);
+    expect(a->spent.cost_micro == b->spent.cost_micro && a->is_cost_known == b->is_cost_known);
+    expect(a->log_index >= -1 && b->log_index == -1); /* the script's to set */
     expect(a->started_unix_ms == b->started_unix_ms && a->ended_unix_ms == b->ended_unix_ms);
     expect(a->exit_code == b->exit_code && a->timed_out == b->timed_out && a->canceled == b->canceled);
     expect(a->project_outcome == b->project_outcome);
@@ -66,6 +70,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                          .reason = run->reason,
                                          .trace_id = run->trace_id,
                                          .caller = run->caller,
+                                         .client_request_id = run->client_request_id,
+                                         .idempotency_key = run->idempotency_key,
+                                         .limits = run->limits,
+                                         .spent = run->spent,
+                                         .is_cost_known = run->is_cost_known,
                                          .record = run->record,
                                          .record_len = run->record_len},
                    &packed, &len);

@@ -209,7 +209,7 @@ static void unkeyed_runs_take_slots_and_rate_but_no_claim(void **state)
     s.request_id = NULL;
     assert_true(settle_now(&s));
     redisReply *keys = direct("KEYS %s*", ids.prefix);
-    assert_int_equal(keys->elements, 3); /* rate, runs, the run */
+    assert_int_equal(keys->elements, 4); /* rate, runs, the run, the day */
     freeReplyObject(keys);
     const seen_t *seen = get_run(ids.caller, ids.run_id);
     assert_int_equal(seen->found, STORE_FOUND);
@@ -570,7 +570,7 @@ static void a_run_whose_claim_was_lost_uses_its_id_up(void **state)
     ids_t ids = ids_fresh();
     assert_true(settle(&ids, VERDICT_ANSWERED)); /* as after a Redis that lost its data */
     assert_int_equal(admit(&ids).outcome, ADMIT_ANSWERED);
-    assert_in_range(direct_int("PTTL %sclaim:%s", ids.prefix, ids.request_id), 86400000 - 5000, 86400000);
+    assert_in_range(direct_int("PTTL %sclaim:%s", ids.prefix, ids.request_id), 604800000 - 5000, 604800000);
 }
 
 static void waiters_are_told(void **state)
@@ -631,13 +631,18 @@ static void every_key_has_an_end(void **state)
     assert_true(settle(&unknown, VERDICT_UNKNOWN));
     assert_true(settle(&refused, VERDICT_REFUSED));
     redisReply *keys = direct("KEYS %s*", live.prefix);
-    assert_int_equal(keys->elements, 9); /* slots, rate, runs, three claims, three runs */
+    assert_int_equal(keys->elements, 11); /* slots, rate, runs, the day, an answer, three claims, three runs */
     for (size_t i = 0; i != keys->elements; ++i)
         assert_true(direct_int("PTTL %s", keys->element[i]->str) > 0);
     freeReplyObject(keys);
     /* to the second: a claim outlives its lease by the time a settled one is kept */
-    assert_in_range(direct_int("PTTL %sclaim:%s", live.prefix, live.request_id), 86400000 + 19000, 86400000 + 20000);
-    assert_in_range(direct_int("PTTL %sclaim:%s", live.prefix, done.request_id), 86400000 + 19000, 86400000 + 20000);
+    assert_in_range(direct_int("PTTL %sclaim:%s", live.prefix, live.request_id), 604800000 + 19000, 604800000 + 20000);
+    assert_in_range(direct_int("PTTL %sclaim:%s", live.prefix, done.request_id), 604800000 + 19000, 604800000 + 20000);
+    assert_in_range(direct_int("PTTL %sanswer:%s", live.prefix, done.run_id), 86400000 - 1000, 86400000);
+    keys = direct("KEYS %sday:*", live.prefix);
+    assert_int_equal(keys->elements, 1);
+    assert_in_range(direct_int("PTTL %s", keys->element[0]->str), INT64_C(3456000000) - 10000, INT64_C(3456000000));
+    freeReplyObject(keys);
     assert_in_range(direct_int("PTTL %srun:%s", live.prefix, done.run_id), 604800000 - 1000, 604800000);
     assert_in_range(direct_int("PTTL %sruns", live.prefix), INT64_C(34560000000) - 10000, INT64_C(34560000000));
     assert_in_range(direct_int("PTTL %sslots", live.prefix), 86400000, 172800000);

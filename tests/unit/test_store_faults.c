@@ -104,7 +104,7 @@ static void a_settlement_of_a_run_that_was_taken_back_still_counts(void **state)
     turn_until(store_idle);
     assert_true(settle(&ids, VERDICT_ANSWERED));
     assert_int_equal(admit(&ids).outcome, ADMIT_ANSWERED);
-    assert_in_range(direct_int("PTTL %sclaim:%s", ids.prefix, ids.request_id), 86400000 - 5000, 86400000);
+    assert_in_range(direct_int("PTTL %sclaim:%s", ids.prefix, ids.request_id), 604800000 - 5000, 604800000);
 }
 
 static void withdrawals_leave_room_for_records(void **state)
@@ -349,30 +349,39 @@ static void a_corrupt_claim_is_unknown_and_stays_as_it_is(void **state)
 {
     (void)state;
     ids_t ids = ids_fresh();
-    char good[256];
-    snprintf(good, sizeof(good), "%s.%s:", ids.digest, ids.run_id);
-    static const char *const rows[] = {
-        "%s",                  /* nothing but ids */
-        "X%s",                 /* no such state */
-        "L%s",                 /* no lease end */
-        "L%sabc",              /* not a number */
-        "L%s1234567890123456", /* longer than a time is */
-        "L%s12 ",
-        "U%s", /* no code */
-        "U%sBad Code",
-        "U%sabcdefghijklmnopqrstuvwxyzabcdef", /* 32 letters */
-        "A%s",                                 /* no record */
-        "A%s.docker",                          /* no end of the backend */
-        "A%sff.docker:x",
-        "A%s.Docker:x",
-        "A%s.aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa:x", /* 33 letters */
-        "G%s.docker:x",                            /* output where there is none */
+    uint8_t good[48];
+    store_raw_of(ids.digest, 32, good);
+    store_raw_of(ids.run_id, 16, good + 32);
+    static const struct {
+        char state;
+        const char *rest;
+    } rows[] = {
+        {'X', ""},                 /* no such state */
+        {'L', ""},                 /* no lease end */
+        {'L', "abc"},              /* not a number */
+        {'L', "1234567890123456"}, /* longer than a time is */
+        {'L', "12 "},
+        {'J', "x1"},
+        {'U', ""}, /* no code */
+        {'U', "Bad Code"},
+        {'U', "abcdefghijklmnopqrstuvwxyzabcdef"}, /* 32 letters */
+        {'A', "x"},                                /* more than ids */
+        {'W', "x"},
+        {'R', ""}, /* never stored */
     };
-    for (size_t i = 0; i != sizeof(rows) / sizeof(rows[0]); ++i) {
-        char value[512], sent[512];
-        snprintf(value, sizeof(value), rows[i], good);
-        snprintf(sent, sizeof(sent), "%sclaim:%s", ids.prefix, ids.request_id);
-        direct_do("SET %s %s", sent, value);
+    char key[STORE_CLAIM_KEY_MAX];
+    store_claim_key(fx.store, ids.caller, ids.request_id, key);
+    for (size_t i = 0; i != 2 * sizeof(rows) / sizeof(rows[0]); ++i) {
+        uint8_t value[128];
+        size_t row = i / 2, rest = strlen(rows[row].rest), len = 49 + rest;
+        value[0] = (uint8_t)rows[row].state;
+        memcpy(value + 1, good, 48);
+        memcpy(value + 49, rows[row].rest, rest);
+        if (i % 2 != 0) { /* cut within the ids, whatever the state */
+            value[0] = "LJAUW"[row % 5];
+            len = row % 2 != 0 ? 48 : row;
+        }
+        direct_do("SET %s %b", key, value, len);
         for (int looks = 0; looks != 2; ++looks) {
             store_admitted_t said = looks ? look(&ids) : admit(&ids);
             assert_int_equal(said.outcome, ADMIT_OUTCOME_UNKNOWN);
@@ -380,10 +389,11 @@ static void a_corrupt_claim_is_unknown_and_stays_as_it_is(void **state)
             assert_string_equal(said.backend, "");
             assert_null(said.answer);
         }
-        redisReply *kept = direct("GET %s", sent);
-        assert_string_equal(kept->str, value);
+        redisReply *kept = direct("GET %s", key);
+        assert_int_equal(kept->len, len);
+        assert_memory_equal(kept->str, value, len);
         freeReplyObject(kept);
-        direct_do("DEL %s", sent);
+        direct_do("DEL %s", key);
     }
     assert_int_equal(direct_int("EXISTS %sslots", ids.prefix), 0);
 }
@@ -553,7 +563,7 @@ static void impostor_stop(void)
     }
 }
 
-#define RUN "0123456789abcdef0123456789abcdef"
+#define RUN "0123456789abcdef"
 
 static void answers_of_another_shape_are_not_believed(void **state)
 {
@@ -571,13 +581,21 @@ static void answers_of_another_shape_are_not_believed(void **state)
         "*5\r\n:0\r\n:0\r\n:0\r\n:0\r\n:4294967296\r\n",
         "*5\r\n:10\r\n:0\r\n:0\r\n:0\r\n:0\r\n",
         "*5\r\n:1\r\n:0\r\n:0\r\n:0\r\n:0\r\n",                   /* JOIN without a run */
-        "*6\r\n:0\r\n:0\r\n:0\r\n:0\r\n:0\r\n$32\r\n" RUN "\r\n", /* OK with one */
-        "*6\r\n:1\r\n:0\r\n:0\r\n:0\r\n:0\r\n$31\r\n"
-        "0123456789abcdef0123456789abcde"
+        "*6\r\n:0\r\n:0\r\n:0\r\n:0\r\n:0\r\n$16\r\n" RUN "\r\n", /* OK with one */
+        "*6\r\n:1\r\n:0\r\n:0\r\n:0\r\n:0\r\n$15\r\n"
+        "0123456789abcde"
         "\r\n",
         "*6\r\n:1\r\n:0\r\n:0\r\n:0\r\n:0\r\n:7\r\n",
-        "*6\r\n:2\r\n:0\r\n:0\r\n:0\r\n:0\r\n$32\r\n" RUN "\r\n", /* ANSWERED without the answer */
-        "*7\r\n:2\r\n:0\r\n:0\r\n:0\r\n:0\r\n$32\r\n" RUN "\r\n:7\r\n",
+        "*6\r\n:2\r\n:0\r\n:0\r\n:0\r\n:0\r\n$16\r\n" RUN "\r\n", /* ANSWERED without the answer */
+        "*7\r\n:2\r\n:0\r\n:0\r\n:0\r\n:0\r\n$16\r\n" RUN "\r\n:7\r\n",
+        "*7\r\n:2\r\n:0\r\n:0\r\n:0\r\n:0\r\n$16\r\n" RUN "\r\n$1\r\nx\r\n",
+        "*8\r\n:2\r\n:0\r\n:0\r\n:0\r\n:0\r\n$15\r\n0123456789abcde\r\n$1\r\nx\r\n$1\r\nx\r\n",
+        "*8\r\n:2\r\n:0\r\n:0\r\n:0\r\n:0\r\n$16\r\n" RUN "\r\n*0\r\n$1\r\nx\r\n",
+        "*5\r\n:7\r\n:0\r\n:0\r\n:0\r\n:0\r\n", /* CAPPED by nothing */
+        "*9\r\n:7\r\n:0\r\n:0\r\n:0\r\n:0\r\n:0\r\n:0\r\n:1\r\n:1\r\n",
+        "*9\r\n:7\r\n:0\r\n:0\r\n:0\r\n:0\r\n:7\r\n:0\r\n:1\r\n:1\r\n",
+        "*9\r\n:7\r\n:0\r\n:0\r\n:0\r\n:0\r\n:1\r\n:0\r\n:1\r\n:-1\r\n",
+        "*5\r\n:21\r\n:0\r\n:0\r\n:0\r\n:0\r\n", /* which key? */
     };
     store_t *real = fx.store;
     impostor_start();
@@ -596,7 +614,7 @@ static void answers_of_another_shape_are_not_believed(void **state)
         assert_int_equal(get_run(ids.caller, ids.run_id)->found,
                          strcmp(bad[i], "$-1\r\n") == 0 ? STORE_NOT_FOUND : STORE_AWAY);
     }
-    static const char *const unsettled[] = {"+OK\r\n", ":-1\r\n", ":16\r\n", "*0\r\n", "$1\r\n0\r\n", "-ERR no\r\n"};
+    static const char *const unsettled[] = {"+OK\r\n", ":-1\r\n", ":128\r\n", "*0\r\n", "$1\r\n0\r\n", "-ERR no\r\n"};
     for (size_t i = 0; i != sizeof(unsettled) / sizeof(unsettled[0]); ++i) {
         impostor_says(unsettled[i]);
         assert_false(settle(&ids, VERDICT_ANSWERED));
@@ -606,11 +624,12 @@ static void answers_of_another_shape_are_not_believed(void **state)
     impostor_says(":0\r\n");
     turn_until(store_idle);
     /* what the script would say of a good claim, but for the run's answer */
-    impostor_says("*7\r\n:2\r\n:0\r\n:0\r\n:0\r\n:0\r\n$32\r\n" RUN "\r\n$9\r\n.docker:x\r\n");
+    impostor_says("*8\r\n:2\r\n:0\r\n:0\r\n:0\r\n:0\r\n$16\r\n" RUN "\r\n$1\r\nx\r\n$-1\r\n");
     store_admitted_t said = admit(&ids);
     assert_int_equal(said.outcome, ADMIT_ANSWERED);
     assert_int_equal(said.answer_len, 1);
-    assert_string_equal(said.backend, "docker");
+    assert_string_equal(said.run_id, "30313233343536373839616263646566");
+    assert_string_equal(said.backend, "");
     assert_string_equal(said.record_sha256, "");
     store_destroy(fx.store);
     impostor_stop();
