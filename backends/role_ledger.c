@@ -263,6 +263,7 @@ void role_ledger_item_gone(item_t *item)
     if (item->released_ms == 0)
         item->released_ms = clock_mono_ms();
     role_ledger_meters(item->ledger);
+    fault_point("ledger.gone");
     item_send(item);
 }
 
@@ -489,7 +490,6 @@ void role_ledger_gone(role_ledger_t *ledger, const char *stamp)
     item_t *item = role_ledger_find(ledger, stamp);
     if (item == NULL && (item = role_ledger_item(ledger, stamp)) != NULL)
         item->may_be_written = true;
-    fault_point("ledger.gone");
     if (item != NULL && !item->is_gone)
         role_ledger_item_gone(item);
 }

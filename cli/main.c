@@ -26,6 +26,7 @@ static const command_t COMMANDS[] = {
     {"digest", "plimsoll digest", command_digest},
     {"attest", "plimsoll attest", command_attest},
     {"log", "plimsoll log", command_log},
+    {"ledger", "plimsoll ledger", command_ledger},
     {"demo", "plimsoll demo", command_demo},
 };
 
@@ -46,6 +47,7 @@ static const char HELP[] =
     "  digest ...         digest a request, result or record; check test vectors (offline)\n"
     "  attest ...         signed evidence of runs: make a key, run and record, verify, replay\n"
     "  log ...            the gateway's log of records: heads, proofs, and whether it was rewritten\n"
+    "  ledger ...         list, and reap, the sandboxes not known to be gone (the operator, over Redis)\n"
     "  demo               start a gateway of its own and show what it does\n"
     "  help [COMMAND]     this text, or the command's; the same as COMMAND --help\n"
     "  --version          the version\n"

@@ -5,11 +5,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/clock.h"
 #include "core/log.h"
 #include "core/mem.h"
 #include "core/random.h"
 
-enum { LEDGER_MAGIC = 0x6c646772, KEY_MAX = 128, IDENTITY_BYTES = 16, NUMBER_MAX = 24, ARGS_MAX = 20 };
+enum {
+    LEDGER_MAGIC = 0x6c646772,
+    KEY_MAX = 128,
+    IDENTITY_BYTES = 16,
+    NUMBER_MAX = 24,
+    NAMED_MS = 60 * 1000,
+    NAMED_MAX = 16
+};
 
 /* Layout 2 of the installation's keys (docs/redis-keys.md): one hash tag for all of them. */
 #define KEY_PREFIX "plimsoll:2:{%s}:"
@@ -24,7 +32,9 @@ struct ledger {
     redis_t *redis;
     char installation[LEDGER_BACKEND_MAX + 1];
     loaded_t put, adopt, condemn, remove, scan;
-    size_t calls; /* under way */
+    size_t calls;            /* under way */
+    uint64_t named_since_ms; /* corrupt ones named since then; see log_corrupt */
+    unsigned named;
 };
 
 /* One call under way. */
@@ -103,8 +113,17 @@ static bool is_text(const redisReply *reply)
     return reply->type == REDIS_REPLY_STRING || reply->type == REDIS_REPLY_STATUS;
 }
 
+/* They stay until somebody looks, and are met at every reading: a few a minute are named. */
 static void log_corrupt(const call_t *call, const char *stamp, size_t len)
 {
+    ledger_t *ledger = call->ledger;
+    uint64_t now_ms = clock_mono_ms();
+    if (ledger->named_since_ms == 0 || now_ms - ledger->named_since_ms >= NAMED_MS) {
+        ledger->named_since_ms = now_ms;
+        ledger->named = 0;
+    }
+    if (++ledger->named > NAMED_MAX)
+        return;
     char shown[LEDGER_ERROR_MAX + 1], cut[LEDGER_STAMP + 1];
     snprintf(cut, sizeof(cut), "%.*s", (int)(len < LEDGER_STAMP ? len : LEDGER_STAMP), stamp);
     for (size_t i = 0; cut[i] != '\0'; ++i)

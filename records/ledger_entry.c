@@ -17,7 +17,7 @@ const char *ledger_state_name(ledger_state_t state)
 static bool is_plain(unsigned char c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           (c != '\0' && strchr("._~:/", c) != NULL);
+           (c != '\0' && strchr("._~:/-", c) != NULL);
 }
 
 size_t ledger_word(const char *text, char *out)
@@ -27,7 +27,7 @@ size_t ledger_word(const char *text, char *out)
     if (text == NULL || text[0] == '\0')
         out[n++] = '-';
     for (const unsigned char *p = (const unsigned char *)text; p != NULL && *p != '\0'; ++p) {
-        if (is_plain(*p)) {
+        if (is_plain(*p) && strcmp(text, "-") != 0) {
             out[n++] = (char)*p;
             continue;
         }
@@ -65,7 +65,7 @@ static bool word_text(word_t word, char *out, size_t max)
                 return false;
             c = (unsigned char)(hex_value(word.base[i + 1]) << 4 | hex_value(word.base[i + 2]));
             i += 2;
-            if (c == '\0' || is_plain(c))
+            if (c == '\0' || (is_plain(c) && !(c == '-' && word.len == 3)))
                 return false;
         } else if (!is_plain(c)) {
             return false;

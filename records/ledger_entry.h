@@ -61,7 +61,8 @@ typedef struct {
 bool ledger_entry_parse(const char *base, size_t len, ledger_entry_t *out);
 /* The line. `out` takes LEDGER_VALUE_MAX bytes with the NUL; returns its length. */
 size_t ledger_entry_format(const ledger_entry_t *entry, char out[LEDGER_VALUE_MAX]);
-/* One text as a word: "-" for none; what is neither a letter, a digit nor one of ._~:/ is percent-encoded. `out` takes
+/* One text as a word: "-" for none; what is neither a letter, a digit nor one of ._~:/- is percent-encoded, and so is a
+ * text that is only a dash. `out` takes
  * 3 * strlen(text) + 2. Returns the length. */
 size_t ledger_word(const char *text, char *out);
 /* Exactly so many lowercase hex digits and the end. */
