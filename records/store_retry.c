@@ -11,8 +11,25 @@
 #include "core/log.h"
 #include "core/mem.h"
 
+static void list_remove(store_retry_t *retry, store_settling_t *s);
+
+/* What the disk did not take goes there as soon as it does: memory alone ends with the process. */
+static void try_the_disk_again(store_t *store)
+{
+    if (store->spool.spool == NULL || !spool_has_room(store->spool.spool, 0))
+        return;
+    for (store_settling_t *s = store->retry._head, *next; s != NULL; s = next) {
+        next = s->_next;
+        if (!s->spooled.holds || s->in_flight)
+            continue;
+        list_remove(&store->retry, s);
+        store_spool_again(s);
+    }
+}
+
 static void on_timer(loop_timer_t *timer)
 {
+    try_the_disk_again(timer->data);
     store_retry_step(timer->data);
 }
 
@@ -127,15 +144,38 @@ static redis_t *way_of(store_t *store, const store_settling_t *s)
     return s->withdraws ? store_redis_for(store, s->link_id) : store->retry.redis;
 }
 
+/* Of settlements that wait, those behind which no other of their caller may go. */
+typedef struct {
+    uint8_t bits[SPOOL_BUCKETS / 8];
+} blocked_t;
+
+static bool is_blocked(const blocked_t *blocked, const store_settling_t *s)
+{
+    uint16_t bucket = spool_bucket(s->spooled.order_key);
+    return s->spooled.is_read_back && (blocked->bits[bucket / 8] & 1 << bucket % 8) != 0;
+}
+
+static void block(blocked_t *blocked, const store_settling_t *s)
+{
+    uint16_t bucket = spool_bucket(s->spooled.order_key);
+    if (store_spool_blocks(s))
+        blocked->bits[bucket / 8] |= (uint8_t)(1 << bucket % 8);
+}
+
 void store_retry_step(store_t *store)
 {
     store_retry_t *retry = &store->retry;
     uint64_t now = clock_mono_ms();
+    blocked_t blocked = {{0}};
     if (retry->in_flight == 0)
         retry->redis = store_redis_for(store, "0");
     for (store_settling_t *s = retry->_head; s != NULL && has_window(retry, s); s = s->_next) {
         redis_t *redis = way_of(store, s);
-        if (!s->in_flight && now >= s->not_before && redis_is_up(redis)) {
+        if (s->in_flight)
+            continue;
+        if (now < s->not_before || !redis_is_up(redis) || is_blocked(&blocked, s)) {
+            block(&blocked, s);
+        } else {
             ++retry->in_flight;
             retry->bytes_in_flight += s->size;
             store_settling_send(s, redis, STORE_RETRY_DEADLINE_MS);

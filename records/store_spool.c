@@ -1,11 +1,15 @@
 #include "records/store_internal.h"
 
 #include <stdlib.h>
+#include <string.h>
 
+#include "core/clock.h"
 #include "core/fault.h"
 #include "core/log.h"
 #include "core/mem.h"
 #include "records/spool_record.h"
+
+enum { WAITING_LOOK_MS = 2 };
 
 static void answer(store_settling_t *s)
 {
@@ -67,8 +71,59 @@ static void append_to_spool(store_settling_t *s)
     };
     ++store->spool.under_way;
     loop_timer_init(&spooled->patience, on_impatient, s);
-    loop_timer_start(store->loop, &spooled->patience, STORE_SPOOL_WAIT_MS);
+    if (s->cb != NULL)
+        loop_timer_start(store->loop, &spooled->patience, STORE_SPOOL_WAIT_MS);
     spool_append(store->spool.spool, &spooled->append);
+}
+
+void store_spool_again(store_settling_t *s)
+{
+    s->spooled.holds = false;
+    spool_release(s->store->spool.spool, s->spooled.order_key);
+    append_to_spool(s); /* holds it anew */
+}
+
+/* --- past the spool, once it has nothing of the caller any more --- */
+
+static bool is_taking(const store_t *store)
+{
+    return store_is_up(store) && !store->silent;
+}
+
+/* What waits is not added to the spool, so a caller that never pauses leaves it too. */
+static void wait_for_the_spool(store_settling_t *s)
+{
+    store_spool_t *spool = &s->store->spool;
+    s->spooled.waits_until = clock_mono_ms() + STORE_SPOOL_DETOUR_MS;
+    s->spooled._next_waiting = NULL;
+    *spool->_waiting_end = s;
+    spool->_waiting_end = &s->spooled._next_waiting;
+    if (!loop_timer_is_running(&spool->waiting_timer))
+        loop_timer_start(s->store->loop, &spool->waiting_timer, WAITING_LOOK_MS);
+}
+
+static void on_waiting_look(loop_timer_t *timer)
+{
+    store_t *store = timer->data;
+    store_spool_t *spool = &store->spool;
+    uint64_t now = clock_mono_ms();
+    for (store_settling_t **at = &spool->_waiting, *s; (s = *at) != NULL;) {
+        bool held = spool_is_held(spool->spool, s->spooled.order_key);
+        if (held && is_taking(store) && now < s->spooled.waits_until) {
+            at = &s->spooled._next_waiting;
+            continue;
+        }
+        *at = s->spooled._next_waiting;
+        if (held || !is_taking(store))
+            append_to_spool(s);
+        else
+            store_settling_send(s, store_redis_for(store, s->link_id), STORE_DEADLINE_MS);
+    }
+    spool->_waiting_end = &spool->_waiting;
+    while (*spool->_waiting_end != NULL)
+        spool->_waiting_end = &(*spool->_waiting_end)->spooled._next_waiting;
+    if (spool->_waiting != NULL)
+        loop_timer_start(store->loop, &spool->waiting_timer, WAITING_LOOK_MS);
 }
 
 bool store_spool_takes_over(store_settling_t *s, const store_settlement_t *settlement)
@@ -80,9 +135,12 @@ bool store_spool_takes_over(store_settling_t *s, const store_settlement_t *settl
     spooled->len = spool_record_pack(settlement, s->answer_len, &spooled->base, &spooled->len_without_answer);
     spooled->order_key = spool_order_key(settlement->caller);
     s->size += spooled->len;
-    if (!spool_is_held(store->spool.spool, spooled->order_key) && store_is_up(store) && !store->silent)
+    if (!is_taking(store))
+        append_to_spool(s);
+    else if (spool_is_held(store->spool.spool, spooled->order_key))
+        wait_for_the_spool(s);
+    else
         return false;
-    append_to_spool(s);
     return true;
 }
 
@@ -98,7 +156,9 @@ void store_spool_keep(store_settling_t *s)
 
 static void ask_for_more(store_t *store)
 {
-    if (store->spool.reader != NULL && store->spool.ahead <= SPOOL_BATCH_RECORDS / 2)
+    const store_spool_t *spool = &store->spool;
+    if (spool->reader != NULL && spool->ahead - spool->stuck <= SPOOL_BATCH_RECORDS / 2 &&
+        spool->stuck <= STORE_AHEAD_STUCK_MAX)
         spool_reader_ask(store->spool.reader);
 }
 
@@ -132,6 +192,41 @@ static void on_items(void *data, const spool_item_t *items, size_t count)
     ask_for_more(store);
 }
 
+/* What Redis says of itself, and not of the settlement. */
+static bool is_about_redis(const char *err)
+{
+    static const char *const words[] = {"OOM",        "READONLY",    "LOADING",  "MASTERDOWN", "MISCONF",
+                                        "NOREPLICAS", "CLUSTERDOWN", "TRYAGAIN", "MOVED",      "ASK",
+                                        "BUSY",       "NOAUTH",      "NOPERM",   "NOSCRIPT",   "WRONGPASS"};
+    for (size_t i = 0; i != sizeof(words) / sizeof(words[0]); ++i)
+        if (strncmp(err, words[i], strlen(words[i])) == 0)
+            return true;
+    return false;
+}
+
+static bool is_stuck(const store_settling_t *s)
+{
+    return s->spooled.is_read_back && s->spooled.refusals >= STORE_REFUSALS_MAX;
+}
+
+void store_spool_refused(store_settling_t *s, const char *err)
+{
+    if (is_stuck(s) || is_about_redis(err))
+        return;
+    ++s->spooled.refusals;
+    if (!is_stuck(s))
+        return;
+    ++s->store->spool.stuck;
+    log_event(LOG_ERROR, "spool_record_refused", log_str("reason", err), log_uint("times", s->spooled.refusals),
+              log_str("effect", "it stays in the spool and is tried again; what came after it goes on"));
+    ask_for_more(s->store);
+}
+
+bool store_spool_blocks(const store_settling_t *s)
+{
+    return s->spooled.is_read_back && !is_stuck(s);
+}
+
 void store_spool_taken(store_settling_t *s)
 {
     store_t *store = s->store;
@@ -147,12 +242,16 @@ void store_spooled_dispose(store_settling_t *s)
         spool_release(s->store->spool.spool, s->spooled.order_key);
     if (s->spooled.is_read_back)
         --s->store->spool.ahead;
+    if (is_stuck(s))
+        --s->store->spool.stuck;
     free(s->spooled.base);
 }
 
 void store_use_spool(store_t *store, spool_t *spool, bool replays)
 {
     store->spool.spool = spool;
+    store->spool._waiting_end = &store->spool._waiting;
+    loop_timer_init(&store->spool.waiting_timer, on_waiting_look, store);
     if (!replays)
         return;
     store->spool.reader = spool_reader_create(spool, store->loop, on_items, store);
@@ -164,6 +263,13 @@ void store_spool_dispose(store_t *store)
     if (store->spool.reader != NULL)
         spool_reader_destroy(store->spool.reader);
     store->spool.reader = NULL;
+    if (store->spool.spool != NULL)
+        loop_timer_stop(&store->spool.waiting_timer);
+    while (store->spool._waiting != NULL) {
+        store_settling_t *s = store->spool._waiting;
+        store->spool._waiting = s->spooled._next_waiting;
+        append_to_spool(s);
+    }
     /* the spool answers for each, whatever the disk does */
     while (store->spool.under_way != 0)
         loop_run_once(store->loop, 10);

@@ -10,6 +10,8 @@
 #include "records/store.h"
 
 enum {
+    STORE_SPOOL_DETOUR_MS =
+        100, /* while Redis answers, a settlement waits this long for its caller's to leave the spool */
     STORE_SPOOL_WAIT_MS = 1000, /* whoever settles is answered then, although the disk has not taken the record yet */
 };
 
