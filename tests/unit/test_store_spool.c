@@ -164,6 +164,56 @@ static void a_callers_later_settlement_does_not_overtake_what_is_on_the_disk(voi
     expect_order(ids, RUNS);
 }
 
+/* Several settlements of one caller are always under way: what waits for the spool is not added to it. */
+static void a_caller_that_never_pauses_leaves_the_spool(void **state)
+{
+    (void)state;
+    enum { AT_ONCE = 8, RUNS = 400 };
+    static settled_t out[RUNS];
+    static ids_t ids[RUNS];
+    memset(out, 0, sizeof(out));
+    ids[0] = ids_fresh();
+    for (int i = 1; i != RUNS; ++i)
+        ids[i] = ids_next_request(ids[0]);
+    kill(fx.pid, SIGSTOP);
+    int begun = 0, ended = 0, taken = 0;
+    uint64_t until = clock_mono_ms() + WAIT_MS;
+    while (ended != RUNS) {
+        for (; begun != RUNS && begun - ended < AT_ONCE; ++begun) {
+            store_settlement_t s = settlement_of(&ids[begun], VERDICT_ANSWERED);
+            store_settle(fx.store, &s, note_stored, &out[begun]);
+        }
+        loop_run_once(fx.loop, 5);
+        if (ended == 2 * AT_ONCE)
+            kill(fx.pid, SIGCONT);
+        while (ended != begun && out[ended].calls == 1)
+            taken += out[ended++].stored;
+        assert_true(clock_mono_ms() < until);
+    }
+    turn_until(is_spool_empty);
+    turn_until(store_idle);
+    assert_true(taken > RUNS / 2);
+    assert_true(stats_now().appended_total < RUNS / 2);
+    assert_int_equal(direct_int("LLEN %sruns", ids[0].prefix), RUNS);
+}
+
+static void memory_gives_what_the_disk_did_not_take_back_to_it(void **state)
+{
+    (void)state;
+    ids_t ids = ids_fresh();
+    kill(fx.pid, SIGSTOP);
+    arm("spool.sync", "fail");
+    assert_false(settle(&ids, VERDICT_ANSWERED));
+    assert_int_equal(store_backlog(fx.store), 1);
+    disarm("spool.sync");
+    turn_until(store_idle);
+    assert_int_equal(stats_now().records, 1);
+    start_anew(); /* as after a kill: the disk has it */
+    kill(fx.pid, SIGCONT);
+    turn_until(is_spool_empty);
+    expect_run(&ids, "answered");
+}
+
 static void a_redis_that_comes_back_empty_handed_gets_everything(void **state)
 {
     (void)state;
@@ -416,6 +466,8 @@ int main(void)
         with_spool(what_a_frozen_redis_does_not_take_is_on_the_disk_first_and_in_redis_later),
         with_spool(once_redis_is_silent_nobody_waits_for_it_again),
         with_spool(a_callers_later_settlement_does_not_overtake_what_is_on_the_disk),
+        with_spool(a_caller_that_never_pauses_leaves_the_spool),
+        with_spool(memory_gives_what_the_disk_did_not_take_back_to_it),
         with_spool(a_redis_that_comes_back_empty_handed_gets_everything),
         with_spool(a_front_that_starts_anew_sends_what_the_last_one_left_before_what_comes),
         with_spool(what_was_taken_and_not_marked_is_recorded_once),
