@@ -94,6 +94,7 @@ store_t *store_create(loop_t *loop, const redis_address_t *address, const store_
     bool has_max = settings->answer_max != 0 && settings->answer_max < STORE_ANSWER_MAX;
     store->answer_max = has_max ? settings->answer_max : STORE_ANSWER_MAX;
     store_retry_init(store);
+    store_sweep_init(store);
     for (size_t i = 0; i != STORE_LINKS; ++i) {
         store->links[i].store = store;
         store->links[i].redis = redis_create(loop, address, on_link_state, &store->links[i]);
@@ -113,6 +114,7 @@ void store_destroy(store_t *store)
         redis_unsubscribe(store->subscription);
     for (size_t i = 0; i != STORE_LINKS; ++i)
         redis_destroy(store->links[i].redis);
+    store_sweep_dispose(store);
     store_spool_dispose(store);
     store_retry_dispose(store);
     store->magic = 0;

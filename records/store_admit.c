@@ -324,6 +324,7 @@ typedef struct {
     char keys[3][STORE_CLAIM_KEY_MAX], numbers[STORE_ARGS_MAX][STORE_NUMBER_MAX];
     uint8_t ids[STORE_SHA / 2 + STORE_ID / 2];
     char tag[STORE_ID + 1];
+    char mode[1 + STORE_STRING_MAX]; /* and the caller */
 } admit_args_t;
 
 static void add_number(admit_args_t *m, uint64_t number)
@@ -380,7 +381,10 @@ static void admitting_send(admitting_t *a, char mode, const store_admission_t *a
     store_argv_add(&m.args, m.keys[2],
                    store_key(m.keys[2], &prefix, keyed ? "claim:" : "run:", keyed ? a->request_id : a->run_id));
     m.args.nkeys = m.args.argc;
-    store_argv_add(&m.args, &mode, 1);
+    m.mode[0] = mode;
+    size_t caller_len = strnlen(a->caller, sizeof(m.mode) - 1);
+    memcpy(m.mode + 1, a->caller, caller_len);
+    store_argv_add(&m.args, m.mode, 1 + caller_len);
     store_raw_of(a->request_sha256, STORE_SHA / 2, m.ids);
     store_raw_of(a->run_id, STORE_ID / 2, m.ids + STORE_SHA / 2);
     store_argv_add(&m.args, (const char *)m.ids, sizeof(m.ids));

@@ -79,6 +79,14 @@ typedef struct {
     char text[STORE_PREFIX_MAX + 1];
 } store_prefix_t;
 
+/* Looking for what dead copies left: how often, and for how long the store must have been up. */
+enum { STORE_SWEEP_MS = 3000, STORE_SWEEP_UP_MS = 3 * STORE_SWEEP_MS };
+typedef struct {
+    redis_script_t script;
+    loop_timer_t timer;
+    uint32_t up_ms; /* that the store has been up, in whole looks; at most STORE_SWEEP_UP_MS */
+} store_sweep_t;
+
 struct store {
     uint32_t magic;
     loop_t *loop;
@@ -92,6 +100,7 @@ struct store {
     size_t answer_max;
     store_retry_t retry;
     store_spool_t spool;
+    store_sweep_t sweep;
     size_t settling; /* settlements alive: in flight or listed */
     /* A command timed out and nothing was answered since. While something waits to be retried, and so probes,
      * admissions are not even sent: each would only be one more to take back. */
@@ -163,6 +172,10 @@ const char *store_settling_answer(const store_settling_t *s);
 void store_settling_drop_answer(store_settling_t *s);
 /* Takes back an admission that Redis did not answer; `request_id` NULL = unkeyed. */
 void store_withdraw(store_t *store, const store_settlement_t *refusal);
+
+/* store_sweep.c */
+void store_sweep_init(store_t *store);
+void store_sweep_dispose(store_t *store);
 
 /* store_retry.c */
 void store_retry_init(store_t *store);

@@ -71,6 +71,7 @@ const char STORE_LUA_SETTLE[] =
     "    call('SET', claim, value, 'PX', '60000')\n"
     "  end\n"
     "end\n"
+    "try('HDEL', P .. 'live', run)\n"
     "local freed = try('ZREM', KEYS[1], run)\n"
     "if type(freed) ~= 'number' then bad = bad + 2 end\n"
     "local held = try('HGET', P .. 'held', run)\n"

@@ -1,0 +1,198 @@
+/* What a dead copy left is settled as unknown once its lease has run out, once, whoever looks. */
+#include "store_fixture.h"
+
+#include "records/store_internal.h"
+
+#define ROOT "plimsoll:2:{test}:"
+
+enum { LEASE_MS = 30 };
+
+static store_admitted_t admit_short(const ids_t *ids, bool keyed, uint32_t lease_ms)
+{
+    store_admission_t admission = admission_of(ids);
+    admission.lease_ms = lease_ms;
+    if (!keyed)
+        admission.request_id = NULL;
+    return admit_now(&admission);
+}
+
+/* As the timer would, had the store been up for long enough. */
+static void sweep_now(store_t *store)
+{
+    direct_do("DEL " ROOT "sweep");
+    store->sweep.up_ms = STORE_SWEEP_UP_MS;
+    loop_timer_start(fx.loop, &store->sweep.timer, 0);
+}
+
+static bool nothing_lives(void)
+{
+    return direct_int("HLEN " ROOT "live") == 0 && store_backlog(fx.store) == 0;
+}
+
+static long long leaves(void)
+{
+    return direct_int("LLEN " ROOT "log");
+}
+
+static int clean(void **state)
+{
+    (void)state;
+    direct_do("FLUSHALL");
+    return 0;
+}
+
+static void expect_swept(const ids_t *ids)
+{
+    const seen_t *seen = get_run(ids->caller, ids->run_id);
+    assert_int_equal(seen->found, STORE_FOUND);
+    assert_string_equal(seen->runs[0].verdict, "unknown");
+    assert_string_equal(seen->runs[0].unknown_code, "unavailable");
+    assert_string_equal(seen->runs[0].request_sha256, ids->digest);
+    assert_string_equal(seen->runs[0].caller, ids->caller);
+    assert_int_equal(seen->runs[0].ended - seen->runs[0].started, LEASE_MS);
+    assert_int_equal(direct_int("ZCARD %sslots", ids->prefix), 0);
+}
+
+static void test_runs_of_a_dead_copy_get_their_record(void **state)
+{
+    ids_t keyed = ids_fresh(), unkeyed = ids_fresh();
+    (void)state;
+    assert_int_equal(admit_short(&keyed, true, LEASE_MS).outcome, ADMIT_OK);
+    assert_int_equal(admit_short(&unkeyed, false, LEASE_MS).outcome, ADMIT_OK);
+    assert_int_equal(look(&keyed).outcome, ADMIT_JOIN); /* somebody waits */
+    assert_int_equal(direct_int("HLEN " ROOT "live"), 2);
+    turn_for(2 * LEASE_MS);
+    unsigned told = fx.settled_seen;
+    sweep_now(fx.store);
+    turn_until(nothing_lives);
+    expect_swept(&keyed);
+    expect_swept(&unkeyed);
+    assert_string_equal(get_run(keyed.caller, keyed.run_id)->runs[0].request_id, keyed.request_id);
+    assert_string_equal(get_run(unkeyed.caller, unkeyed.run_id)->runs[0].request_id, "");
+    assert_int_equal(leaves(), 2);
+    store_admitted_t again = admit(&keyed);
+    assert_int_equal(again.outcome, ADMIT_OUTCOME_UNKNOWN);
+    assert_string_equal(again.unknown_code, "unavailable");
+    turn_for(20);
+    assert_int_equal(fx.settled_seen, told + 1);
+}
+
+static void test_what_lives_or_was_settled_is_left_alone(void **state)
+{
+    ids_t live = ids_fresh(), answered = ids_fresh(), refused = ids_fresh();
+    (void)state;
+    assert_int_equal(admit_short(&live, true, 60000).outcome, ADMIT_OK);
+    assert_int_equal(admit_short(&answered, true, LEASE_MS).outcome, ADMIT_OK);
+    assert_int_equal(admit_short(&refused, true, LEASE_MS).outcome, ADMIT_OK);
+    assert_true(settle(&answered, VERDICT_ANSWERED));
+    assert_true(settle(&refused, VERDICT_REFUSED));
+    assert_int_equal(direct_int("HLEN " ROOT "live"), 1);
+    turn_for(2 * LEASE_MS);
+    sweep_now(fx.store);
+    turn_for(100);
+    assert_int_equal(direct_int("HLEN " ROOT "live"), 1);
+    assert_int_equal(look(&live).outcome, ADMIT_JOIN);
+    assert_string_equal(get_run(answered.caller, answered.run_id)->runs[0].verdict, "answered");
+    assert_string_equal(get_run(refused.caller, refused.run_id)->runs[0].verdict, "refused");
+    assert_int_equal(leaves(), 1);
+}
+
+static void test_who_settles_first_makes_the_record(void **state)
+{
+    ids_t ids = ids_fresh();
+    (void)state;
+    assert_int_equal(admit_short(&ids, true, LEASE_MS).outcome, ADMIT_OK);
+    turn_for(2 * LEASE_MS);
+    sweep_now(fx.store);
+    turn_until(nothing_lives);
+    assert_true(settle(&ids, VERDICT_ANSWERED)); /* a spool that came too late */
+    assert_string_equal(get_run(ids.caller, ids.run_id)->runs[0].verdict, "unknown");
+    assert_int_equal(leaves(), 1);
+    assert_int_equal(list_runs(ids.caller, 10, NULL)->count, 1);
+}
+
+static store_t *other;
+
+static bool other_is_up(void)
+{
+    return store_is_up(other);
+}
+
+static void test_two_copies_sweep_one_run_once(void **state)
+{
+    ids_t ids = ids_fresh();
+    (void)state;
+    other = store_create(fx.loop, &fx.address, &(store_settings_t){.installation = "test"}, &(store_callbacks_t){0});
+    turn_until(other_is_up);
+    assert_int_equal(admit_short(&ids, false, LEASE_MS).outcome, ADMIT_OK);
+    turn_for(2 * LEASE_MS);
+    sweep_now(fx.store);
+    turn_for(1);
+    sweep_now(other); /* before the first has settled it, as a sweep that took longer than its turn */
+    turn_until(nothing_lives);
+    turn_for(50);
+    expect_swept(&ids);
+    assert_int_equal(leaves(), 1);
+    assert_int_equal(list_runs(ids.caller, 10, NULL)->count, 1);
+    store_destroy(other);
+}
+
+static void test_spools_come_first(void **state)
+{
+    ids_t ids = ids_fresh();
+    (void)state;
+    assert_int_equal(admit_short(&ids, true, LEASE_MS).outcome, ADMIT_OK);
+    turn_for(2 * LEASE_MS);
+    /* just up: not yet */
+    fx.store->sweep.up_ms = 0;
+    loop_timer_start(fx.loop, &fx.store->sweep.timer, 0);
+    turn_for(50);
+    assert_int_equal(direct_int("HLEN " ROOT "live"), 1);
+    fx.store->sweep.up_ms = STORE_SWEEP_UP_MS - 2 * STORE_SWEEP_MS;
+    loop_timer_start(fx.loop, &fx.store->sweep.timer, 0);
+    turn_for(50);
+    assert_int_equal(direct_int("HLEN " ROOT "live"), 1);
+    fx.store->sweep.up_ms = STORE_SWEEP_UP_MS - STORE_SWEEP_MS;
+    loop_timer_start(fx.loop, &fx.store->sweep.timer, 0);
+    turn_until(nothing_lives);
+}
+
+static void test_what_is_not_ours_is_set_aside(void **state)
+{
+    static const char *const odd[] = {
+        "", "x", "1 2", "1 2 ", "-1 2 - ", "1 2 -", "1 2 - short", "9999999999999999 1 - x", "1 2 zz"};
+    ids_t ids = ids_fresh();
+    (void)state;
+    assert_int_equal(admit_short(&ids, false, LEASE_MS).outcome, ADMIT_OK);
+    for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++)
+        direct_do("HSET " ROOT "live %032x %s", (unsigned)i, odd[i]);
+    direct_do("HSET " ROOT "live short %s", "1 2 - and more");
+    turn_for(2 * LEASE_MS);
+    sweep_now(fx.store);
+    turn_for(100);
+    expect_swept(&ids);
+    assert_int_equal(leaves(), 1);
+    assert_int_equal(direct_int("HLEN " ROOT "live"), 0);
+    assert_int_equal(direct_int("HLEN " ROOT "live:aside"), sizeof(odd) / sizeof(odd[0]) + 1);
+    /* a key of another type costs a run its place in the list, not the run */
+    direct_do("DEL " ROOT "live");
+    direct_do("SET " ROOT "live x");
+    ids = ids_fresh();
+    assert_int_equal(admit(&ids).outcome, ADMIT_OK);
+    assert_true(settle(&ids, VERDICT_ANSWERED));
+    sweep_now(fx.store);
+    turn_for(50);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(test_runs_of_a_dead_copy_get_their_record, clean),
+        cmocka_unit_test_setup(test_what_lives_or_was_settled_is_left_alone, clean),
+        cmocka_unit_test_setup(test_who_settles_first_makes_the_record, clean),
+        cmocka_unit_test_setup(test_two_copies_sweep_one_run_once, clean),
+        cmocka_unit_test_setup(test_spools_come_first, clean),
+        cmocka_unit_test_setup(test_what_is_not_ours_is_set_aside, clean),
+    };
+    return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
+}
