@@ -184,9 +184,10 @@ class Sentinels:
 
     NAME = "records"
 
-    def __init__(self, replicas=1, sentinels=3, down_after_ms=500, password=None):
-        self.servers = [Server() for _ in range(1 + replicas)]
-        self.sentinels = [Server(sentinel=True) for _ in range(sentinels)]
+    def __init__(self, replicas=1, sentinels=3, down_after_ms=500, password=None, tls=None):
+        arguments = [*tls.of(tls.server), "--tls-auth-clients", "no", "--tls-replication", "yes"] if tls is not None else []
+        self.servers = [Server(*arguments, tls=tls) for _ in range(1 + replicas)]
+        self.sentinels = [Server(sentinel=True, tls=tls) for _ in range(sentinels)]
         self.down_after_ms = down_after_ms
         self.password = password
 
@@ -198,7 +199,11 @@ class Sentinels:
         for replica in self.servers[1:]:
             g.wait_for(lambda: replica.info("master_link_status") == "up", "a replica to follow", g.START_S)
         for sentinel in self.sentinels:
-            lines = [f"port {sentinel.port}", "bind 127.0.0.1", f"dir {sentinel.home}", f"logfile {sentinel.home}/log",
+            lines = [f"port {sentinel.port}"]
+            if (tls := sentinel.tls) is not None:
+                lines = ["port 0", f"tls-port {sentinel.port}", f"tls-ca-cert-file {tls.ca}", f"tls-cert-file {tls.server[0]}",
+                         f"tls-key-file {tls.server[1]}", "tls-auth-clients no", "tls-replication yes"]
+            lines += ["bind 127.0.0.1", f"dir {sentinel.home}", f"logfile {sentinel.home}/log",
                      f"sentinel monitor {self.NAME} 127.0.0.1 {master.port} 2",
                      f"sentinel down-after-milliseconds {self.NAME} {self.down_after_ms}", f"sentinel failover-timeout {self.NAME} 3000"]
             if self.password is not None:
@@ -221,7 +226,8 @@ class Sentinels:
 
     @property
     def url(self):
-        return f"redis+sentinel://{self.hosts}/{self.NAME}"
+        scheme = "redis" if self.servers[0].tls is None else "rediss"
+        return f"{scheme}+sentinel://{self.hosts}/{self.NAME}"
 
     def master(self):
         """The server the first Sentinel names."""

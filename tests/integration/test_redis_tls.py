@@ -130,3 +130,32 @@ def test_tls_files_without_tls_stop_the_start(gateway, certificates):
     gw.clean_exit = False
     assert gw.wait_exit() != 0
     assert "rediss://" in gw.log()
+
+
+def test_sentinels_and_their_master(gateway, certificates):
+    s = r.Sentinels(replicas=0, tls=certificates)
+    try:
+        s.start()
+        gw = gateway(PLIMSOLL_REDIS_URL=s.url, PLIMSOLL_REDIS_CA=str(certificates.ca), **STANDIN)
+        wait_for(lambda: gw.get("/readyz").status == 200, "the store to be up")
+        assert gw.run("standin: answer").status == 200
+        gw.stop()
+        gw = gateway(PLIMSOLL_REDIS_URL=s.url, PLIMSOLL_REDIS_CA=str(certificates.other_ca), **STANDIN)
+        is_never_up(gw, "no Sentinel named the master")
+        assert "the server's certificate is not trusted" in gw.log()
+    finally:
+        s.stop()
+
+
+def test_the_nodes_of_a_cluster(gateway, certificates):
+    c = r.Cluster(tls=certificates)
+    try:
+        c.start()
+        for node in c.nodes:
+            gw = gateway(PLIMSOLL_REDIS_URL=f"rediss://localhost:{node.port}", PLIMSOLL_REDIS_CA=str(certificates.ca),
+                         PLIMSOLL_REDIS_CERT=str(certificates.client[0]), PLIMSOLL_REDIS_KEY=str(certificates.client[1]), **STANDIN)
+            wait_for(lambda: gw.get("/readyz").status == 200, "the store to be up")
+            assert gw.run("standin: answer").status == 200
+            gw.stop()
+    finally:
+        c.stop()
