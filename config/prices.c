@@ -72,6 +72,13 @@ uint64_t price_cost_micro(const price_t *price, uint64_t ms)
     return micro > COST_MAX ? COST_MAX : (uint64_t)micro;
 }
 
+uint64_t price_micro_hour(const price_t *price)
+{
+    enum { HOUR_S = 3600, NANO_PER_MICRO = 1000 };
+    wide_t micro = ((wide_t)price->second_nano * HOUR_S + NANO_PER_MICRO - 1) / NANO_PER_MICRO;
+    return micro < 1 ? 1 : micro > (wide_t)PRICE_HOUR_MAX ? (uint64_t)PRICE_HOUR_MAX : (uint64_t)micro;
+}
+
 /* What a second of the sandbox costs with everything it has. */
 static uint64_t whole_second(const row_t *row)
 {

@@ -59,4 +59,8 @@ uint64_t price_billable_ms(const price_t *price, uint64_t ms);
 /* What that costs, in micros, rounded up, at most COST_MAX. */
 uint64_t price_cost_micro(const price_t *price, uint64_t ms);
 
+/* Micros for an hour of a sandbox that is there already, rounded up: 1 to PRICE_HOUR_MAX. */
+#define PRICE_HOUR_MAX INT64_C(100000000000000)
+uint64_t price_micro_hour(const price_t *price);
+
 #endif

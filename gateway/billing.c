@@ -25,6 +25,14 @@ static bool price_now(front_t *front, size_t i, price_t *out)
     return price != NULL;
 }
 
+uint64_t billing_price_micro_hour(const lane_t *lane, size_t i)
+{
+    price_t price;
+    if (!billing_is_billed(lane, i) || !price_now(lane->front, i, &price))
+        return 0;
+    return price_micro_hour(&price);
+}
+
 static bill_t bill_of(const lane_t *lane, size_t i, uint64_t took_ms, uint64_t billable_ms)
 {
     bill_t bill = {.amounts.seconds_ms = took_ms, .is_billed = billing_is_billed(lane, i), .is_cost_known = true};

@@ -171,6 +171,9 @@ void quota_seen(const store_admitted_t *a, char out[QUOTA_SEEN_MAX])
     if (a->is_total)
         snprintf(out, QUOTA_SEEN_MAX, "cap=%s;scope=gateway;retry_after_ms=%u", store_cap_name(a->cap),
                  a->retry_after_ms);
+    else if (a->cap == CAP_RATE)
+        snprintf(out, QUOTA_SEEN_MAX, "cap=rate;scope=caller;limit=%" PRIu64 ";retry_after_ms=%u", a->cap_limit,
+                 a->retry_after_ms);
     else
         snprintf(out, QUOTA_SEEN_MAX, "cap=%s;scope=caller;limit=%" PRIu64 ";used=%" PRIu64 ";retry_after_ms=%u",
                  store_cap_name(a->cap), a->cap_limit, a->cap_used, a->retry_after_ms);

@@ -22,7 +22,7 @@ store_caps_t quota_caps(const front_t *front, const caller_t *caller);
 void quota_refuse(const store_admitted_t *admitted, const quota_terms_t *terms, refusal_t *out);
 
 enum { QUOTA_SEEN_MAX = 160 };
-/* The same for the refusal's receipt: "cap=rate;scope=caller;limit=30;used=30;retry_after_ms=1200". */
+/* The same for the refusal's receipt: "cap=slots;scope=caller;limit=4;used=4;retry_after_ms=1000". */
 void quota_seen(const store_admitted_t *admitted, char out[QUOTA_SEEN_MAX]);
 
 /* Seconds, rounded up, in which a rate gives back a burst of `limit` starts: at most 60 * 1e7 + 1, no overflow. */

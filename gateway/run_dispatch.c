@@ -170,6 +170,7 @@ static bool hand_to(run_t *run, size_t i, uint32_t timeout_ms)
     start.caller = (char *)run_caller_id(run);
     start.minimum_isolation = (char *)(run->terms.floor == TIER_UNKNOWN ? "" : tier_name(run->terms.floor));
     start.timeout_ms = timeout_ms;
+    start.price_micro_hour = billing_price_micro_hour(run->lane, i);
     start.request = (ProtobufCBinaryData){len, packed};
     fault_point("run.dispatch");
     run->dispatched_us = clock_mono_us();

@@ -146,6 +146,19 @@ static void no_cost_is_above_what_can_be_counted(void **state)
     assert_int_equal(p.second_nano, UINT64_C(2049) * 1000000000000);
 }
 
+static void an_hour_of_late_time_has_a_price_of_at_least_a_micro(void **state)
+{
+    (void)state;
+    price_t p = price_of("\"per_second\":\"0.000028\"");
+    assert_int_equal(price_micro_hour(&p), 100800);
+    p = price_of("\"per_second\":\"0.000000001\"");
+    assert_int_equal(price_micro_hour(&p), 4); /* 3.6 */
+    p = price_of("\"per_second\":\"0\"");
+    assert_int_equal(price_micro_hour(&p), 1);
+    p = price_of("\"per_second\":\"1000\",\"per_vcpu_second\":\"1000\",\"vcpus\":\"1024\"");
+    assert_int_equal(price_micro_hour(&p), PRICE_HOUR_MAX);
+}
+
 static void expect_problem(const char *text, const char *says)
 {
     problems_t problems = {0};
@@ -269,6 +282,7 @@ int main(void)
         cmocka_unit_test(a_run_has_a_price_of_its_own),
         cmocka_unit_test(short_times_are_billed_as_the_minimum_and_in_increments),
         cmocka_unit_test(no_cost_is_above_what_can_be_counted),
+        cmocka_unit_test(an_hour_of_late_time_has_a_price_of_at_least_a_micro),
         cmocka_unit_test(what_is_not_understood_is_refused),
         cmocka_unit_test(the_limits_themselves_are_taken),
         cmocka_unit_test(as_many_backends_as_stated),

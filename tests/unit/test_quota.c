@@ -110,13 +110,16 @@ static void the_gateways_caps_are_told_without_numbers_of_others(void **state)
 
 static void a_receipt_says_what_was_seen(void **state)
 {
-    const store_admitted_t a = {.cap = CAP_RATE, .cap_limit = 30, .cap_used = 30, .retry_after_ms = 1200};
+    const store_admitted_t a = {.cap = CAP_RATE, .cap_limit = 30, .retry_after_ms = 1200};
+    const store_admitted_t slots = {.cap = CAP_SLOTS, .cap_limit = 4, .cap_used = 4, .retry_after_ms = 1000};
     const store_admitted_t most = {
         .cap = CAP_SECONDS, .cap_limit = UINT64_MAX, .cap_used = UINT64_MAX, .retry_after_ms = UINT32_MAX};
     char seen[QUOTA_SEEN_MAX];
     (void)state;
     quota_seen(&a, seen);
-    assert_string_equal(seen, "cap=rate;scope=caller;limit=30;used=30;retry_after_ms=1200");
+    assert_string_equal(seen, "cap=rate;scope=caller;limit=30;retry_after_ms=1200");
+    quota_seen(&slots, seen);
+    assert_string_equal(seen, "cap=slots;scope=caller;limit=4;used=4;retry_after_ms=1000");
     quota_seen(&most, seen);
     assert_non_null(strstr(seen, "retry_after_ms=4294967295"));
 }
