@@ -13,6 +13,7 @@ int command_digest(int argc, char **argv);
 int command_attest(int argc, char **argv);
 int command_log(int argc, char **argv);
 int command_ledger(int argc, char **argv);
+int command_spool(int argc, char **argv);
 int command_demo(int argc, char **argv);
 
 /* One line on stderr, the way to the help, and CLI_USAGE to return. */

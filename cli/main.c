@@ -27,6 +27,7 @@ static const command_t COMMANDS[] = {
     {"attest", "plimsoll attest", command_attest},
     {"log", "plimsoll log", command_log},
     {"ledger", "plimsoll ledger", command_ledger},
+    {"spool", "plimsoll spool", command_spool},
     {"demo", "plimsoll demo", command_demo},
 };
 
@@ -48,6 +49,7 @@ static const char HELP[] =
     "  attest ...         signed evidence of runs: make a key, run and record, verify, replay\n"
     "  log ...            the gateway's log of records: heads, proofs, and whether it was rewritten\n"
     "  ledger ...         list, and reap, the sandboxes not known to be gone (the operator, over Redis)\n"
+    "  spool ...          list the records that wait for Redis on a gateway's disk (the operator)\n"
     "  demo               start a gateway of its own and show what it does\n"
     "  help [COMMAND]     this text, or the command's; the same as COMMAND --help\n"
     "  --version          the version\n"

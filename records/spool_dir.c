@@ -170,7 +170,6 @@ static void adopt(spool_t *spool, uint64_t number)
     if (fd < 0 && errno == ENOENT)
         return;
     if (fd >= 0 && !is_ours(spool, fd, name)) {
-        spool->foreign = true;
         close(fd);
         return;
     }
@@ -223,7 +222,6 @@ static bool adopt_all(spool_t *spool)
             numbers[count++] = number;
     closedir(dir);
     qsort(numbers, count, sizeof(*numbers), compare_numbers);
-    spool->foreign = count == SPOOL_FILES_MAX;
     for (size_t i = 0; i != count; ++i) {
         if (numbers[i] >= spool->next_number)
             spool->next_number = numbers[i] + 1;
@@ -430,7 +428,7 @@ static bool open_dir(spool_t *spool)
 void spool_dir_look(spool_t *spool)
 {
     bool usable = atomic_load(&spool->usable);
-    if ((spool->foreign || spool->dir_fd < 0) && !open_dir(spool))
+    if (!open_dir(spool))
         return;
     if (usable)
         return;

@@ -263,26 +263,23 @@ static spool_frame_result_t scan(spool_file_t *f, uint64_t size)
     return result;
 }
 
-spool_file_t *spool_file_adopt(int fd, uint64_t *cut)
+/* NULL: it cannot be read, errno. */
+static spool_file_t *open_file(int fd, uint64_t *size)
 {
     struct stat st;
     uint8_t header[SPOOL_FILE_HEADER];
-    *cut = 0;
     if (fstat(fd, &st) != 0)
         return NULL;
     if (!S_ISREG(st.st_mode)) {
         errno = EINVAL;
         return NULL;
     }
-    uint64_t size = (uint64_t)st.st_size;
-    size_t some = size < sizeof(header) ? (size_t)size : sizeof(header);
-    if (!read_all(fd, header, some, 0))
+    *size = (uint64_t)st.st_size;
+    if (!read_all(fd, header, *size < sizeof(header) ? (size_t)*size : sizeof(header), 0))
         return NULL;
     spool_file_t *f = file_create(fd, 0);
-    if (size < sizeof(header) || is_zeros(fd, 0, size)) {
-        /* a crash between its creation and its first record */
-        *cut = size;
-        f->end = f->synced = 0;
+    if (*size < sizeof(header) || is_zeros(fd, 0, *size)) {
+        f->end = f->synced = 0; /* a crash between its creation and its first record */
         return f;
     }
     if (memcmp(header, FILE_MAGIC, sizeof(FILE_MAGIC)) != 0 || get_number(header + 24, 8) != file_check(header)) {
@@ -290,7 +287,7 @@ spool_file_t *spool_file_adopt(int fd, uint64_t *cut)
         return f;
     }
     f->number = get_number(header + 16, 8);
-    spool_frame_result_t result = scan(f, size);
+    spool_frame_result_t result = scan(f, *size);
     if (result == SPOOL_UNREADABLE) {
         int error = errno;
         f->fd = -1;
@@ -298,14 +295,43 @@ spool_file_t *spool_file_adopt(int fd, uint64_t *cut)
         errno = error;
         return NULL;
     }
-    if (result == SPOOL_CORRUPT) {
+    if (result == SPOOL_CORRUPT)
         become_corrupt(f, f->end);
-    } else if (result == SPOOL_TORN) {
-        *cut = size - f->end;
-        if (ftruncate(fd, (off_t)f->end) != 0)
-            become_corrupt(f, f->end); /* it cannot be cut: set aside, then */
-    }
     return f;
+}
+
+spool_file_t *spool_file_adopt(int fd, uint64_t *cut)
+{
+    uint64_t size;
+    *cut = 0;
+    spool_file_t *f = open_file(fd, &size);
+    if (f == NULL || f->corrupt || f->end == size)
+        return f;
+    *cut = size - f->end;
+    if (ftruncate(fd, (off_t)f->end) != 0)
+        become_corrupt(f, f->end); /* it cannot be cut: set aside, then */
+    return f;
+}
+
+spool_file_t *spool_file_look(int fd, uint64_t number, uint64_t *size)
+{
+    spool_file_t *f = open_file(fd, size);
+    if (f != NULL && f->corrupt && f->corrupt_at == 0)
+        f->number = number;
+    return f;
+}
+
+bool spool_file_find(const spool_file_t *f, uint64_t offset, uint64_t end, spool_frame_t *out)
+{
+    uint8_t magic[4];
+    offset += padding((size_t)(offset % ALIGN));
+    for (; offset < end && end - offset >= SPOOL_FRAME_HEADER; offset += ALIGN) {
+        if (!read_all(f->fd, magic, sizeof(magic), offset))
+            return false;
+        if (get_number(magic, 4) == FRAME_MAGIC && spool_file_read(f, offset, end, true, out) == SPOOL_FRAME)
+            return true;
+    }
+    return false;
 }
 
 bool spool_file_append(spool_file_t *f, uint32_t order_key, int64_t now_ms, const spool_piece_t *pieces, size_t count)

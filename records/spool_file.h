@@ -83,11 +83,17 @@ spool_file_t *spool_file_begin(int fd, uint64_t number);
  * cut) and knows every record before a corrupt one. A file without even a header comes back empty. NULL: it cannot be
  * read (errno), and `fd` is still the caller's. */
 spool_file_t *spool_file_adopt(int fd, uint64_t *cut);
+/* The same of a file that is somebody else's, or was set aside: nothing is written or cut. `*size` is all its bytes.
+ * `number` serves when the file's own cannot be read. */
+spool_file_t *spool_file_look(int fd, uint64_t number, uint64_t *size);
 void spool_file_close(spool_file_t *f);
 
 /* Reads the frame at `offset`, at most up to `end` of the file's bytes. */
 spool_frame_result_t spool_file_read(const spool_file_t *f, uint64_t offset, uint64_t end, bool with_payload,
                                      spool_frame_t *out);
+/* The next whole frame at or after `offset`, over anything that is none; false: there is no more. A frame's check holds
+ * its place, so what is found was written there. */
+bool spool_file_find(const spool_file_t *f, uint64_t offset, uint64_t end, spool_frame_t *out);
 /* A piece of a payload. */
 typedef struct {
     const void *base;

@@ -41,7 +41,6 @@ struct spool {
     spool_file_t *active; /* NULL: the next append begins one */
     uint64_t next_number;
     uint64_t file_max;
-    bool foreign; /* files that a living process holds were seen */
     char trouble[160];
 };
 

@@ -74,6 +74,17 @@ def history(gw, token=None):
             return [r["run_id"] for r in reversed(runs) if r["verdict"] != "refused"]
 
 
+def command(*words):
+    done = subprocess.run([str(g.COMMAND), "spool", *words], capture_output=True, text=True, timeout=g.ANSWER_S,
+                          env={"PATH": os.environ["PATH"]})
+    return done.returncode, done.stdout, done.stderr
+
+
+def spool_list(gw, *words):
+    status, text, complaint = command("list", "--json", "--dir", str(spool_of(gw)), *words)
+    return status, [g.json.loads(line) for line in text.splitlines()], complaint
+
+
 def run_id(answer):
     return answer.header("Plimsoll-Run-Id")
 
@@ -219,6 +230,11 @@ def test_everything_served_without_redis_is_in_it_once_it_is_there(gateway, keep
     wait_silent(gw)
     served = [gw.ok("standin: answer") for _ in range(30)]
     assert gw.metric("plimsoll_served_without_redis_total") == 30
+    status, rows, complaint = spool_list(gw)
+    assert status == 0, complaint
+    assert [r["run_id"] for r in rows] == [run_id(a) for a in served]
+    assert {(r["state"], r["caller"], r["verdict"], r["backend"], r["claim"]) for r in rows} == {("waiting", "static", "answered", "standin", None)}
+    assert "30 records wait for Redis" in command("--dir", str(spool_of(gw)))[1]
     for i in range(3):
         refused_for_redis(gw.run("standin: answer", i := new_id()), i)
     wait_for(lambda: spooled(gw) == 30, "the records to be counted")
@@ -348,9 +364,20 @@ def test_a_corrupt_file_is_named_and_set_aside_and_what_is_before_it_follows(gat
     assert line["file"] == file.name and line["records_before"] == 3
     [aside] = wait_for(lambda: spool_files(gw, ".corrupt-"), "the file to be set aside")
     assert aside.name.startswith(file.name) and aside.read_bytes()[line["offset"]:] == bytes(data)[line["offset"]:]
-    gw.ok("standin: answer")
+    last = gw.ok("standin: answer")
     gw.restart()
     assert gw.metric("plimsoll_spool_set_aside_total") == 0 and aside.exists()
+    # what is whole in it is listed, and can be sent after all
+    status, rows, complaint = spool_list(gw)
+    assert status == 1 and f"{aside.name}: bytes {line['offset']} to " in complaint
+    assert [(r["run_id"], r["state"]) for r in rows] == [(r, "set_aside") for r in served[4:]]
+    status, text, complaint = command("rescue", str(aside))
+    assert status == 0 and "2 records rescued, 3 had been taken" in text, (text, complaint)
+    wait_for(lambda: set(served[4:]) <= set(history(gw)), "the rescued records to be taken")
+    assert sorted(history(gw)) == sorted(served[:3] + served[4:] + [run_id(last)])
+    assert not aside.exists() and spool_files(gw, ".rescued-")
+    status, text, complaint = command("rescue", str(aside))
+    assert status == 1 and "No such file" in complaint
 
 
 def test_a_torn_tail_is_cut_and_said(gateway, keeping):
@@ -368,6 +395,29 @@ def test_a_torn_tail_is_cut_and_said(gateway, keeping):
     assert history(gw) == served[:2]
     assert gw.metric("plimsoll_spool_torn_total") == 1 and gw.metric("plimsoll_spool_set_aside_total") == 0
     assert gw.log_lines("spool_tail_cut")
+
+
+@pytest.mark.parametrize("words,status", [(["--help"], 0), (["lisst"], 2), (["rescue"], 2), (["rescue", "a", "b"], 2), (["rescue", "notes.txt"], 2),
+                                          (["list", "more"], 2), (["--nothing"], 2), (["--dir", "/nonexistent"], 1)])
+def test_the_command_and_what_it_does_not_take(words, status):
+    found, text, complaint = command(*words)
+    assert found == status and bool(text) == (status == 0) and bool(complaint) == (status != 0)
+
+
+def test_the_command_reads_what_was_written_by_another_hand(tmp_path):
+    """The seeds of the fuzz target are computed from the description of the form alone."""
+    corpus = g.ROOT / "tests/fuzz/corpus/spool"
+    for i, name in enumerate(["whole", "taken", "empty", "torn", "corrupt", "not-one"]):
+        (tmp_path / f"{i:016x}.spool").write_bytes((corpus / f"file-{name}").read_bytes()[1:])
+    status, text, complaint = command("list", "--json", "--all", "--dir", str(tmp_path))
+    rows = [g.json.loads(line) for line in text.splitlines()]
+    found = [(int(r["file"].split(".")[0], 16), r.get("run_id", r.get("error")), r["state"]) for r in rows]
+    one, two = f"{1:032x}", f"{2:032x}"
+    assert found == [(0, one, "waiting"), (0, "no caller", "waiting"), (0, two, "waiting"), (1, one, "taken"), (1, two, "waiting"),
+                     (3, one, "waiting"), (3, "no caller", "waiting"), (4, "no caller", "waiting"), (4, two, "waiting")]
+    assert status == 1 and complaint.count("are no record") == 4
+    [output] = {r["has_output"] for r in rows if r.get("run_id") == two and r["state"] == "waiting" and r["file"].startswith("0" * 16)}
+    assert output is True
 
 
 # -- serve --
