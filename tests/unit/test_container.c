@@ -105,6 +105,12 @@ static void the_body_is_the_specification_s(void **state)
                                   "1795984800", "sbx.spec", digest));
     json_t *body = container_body(&spec, &labels);
     assert_true(json_equal(body, expected));
+    /* the installation's identity, once it is known */
+    labels.installation = "0123456789abcdef0123456789abcdef";
+    json_t *labelled = container_body(&spec, &labels);
+    json_object_set_new(json_object_get(expected, "Labels"), "sbx.installation", json_string(labels.installation));
+    assert_true(json_equal(labelled, expected));
+    json_decref(labelled);
     /* sbx.spec: SHA-256 of the HostConfig, sorted and without spaces */
     char *text = json_dumps(json_object_get(expected, "HostConfig"), JSON_SORT_KEYS | JSON_COMPACT),
          again[SHA256_HEX + 1];

@@ -236,15 +236,24 @@ static bool view_is_owned(void *data, const char *name)
     return owned != NULL && strcmp(name, owned) == 0;
 }
 
+static const char *our_installation, *its_installation;
+
 static bool due(const char *name, const char *gateway, const char *instance, const char *host, const char *expires)
 {
-    reaper_view_t view = {
-        .instance = "me", .host = "boot.1", .now_s = 1000000, .is_alive = view_is_alive, .is_owned = view_is_owned};
+    reaper_view_t view = {.instance = "me",
+                          .host = "boot.1",
+                          .installation = our_installation,
+                          .now_s = 1000000,
+                          .is_alive = view_is_alive,
+                          .is_owned = view_is_owned};
     const char *its_name, *id;
     json_t *labels = json_object(), *names = json_array();
-    const char *const pairs[][2] = {
-        {"sbx.gateway", gateway}, {"sbx.instance", instance}, {"sbx.host", host}, {"sbx.expires", expires}};
-    for (size_t i = 0; i < 4; ++i) {
+    const char *const pairs[][2] = {{"sbx.gateway", gateway},
+                                    {"sbx.instance", instance},
+                                    {"sbx.host", host},
+                                    {"sbx.expires", expires},
+                                    {"sbx.installation", its_installation}};
+    for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); ++i) {
         if (pairs[i][1] != NULL)
             json_object_set_new(labels, pairs[i][0], json_string(pairs[i][1]));
     }
@@ -278,6 +287,70 @@ static void only_what_is_dead_expired_or_lost_is_due(void **state)
     /* a removal has begun and the name is gone */
     assert_true(due(NULL, "1", "dead", "boot.1", "2000000"));
     assert_false(due(NULL, "1", "me", "boot.1", "2000000"));
+}
+
+static void what_another_installation_left_is_not_due(void **state)
+{
+    (void)state;
+    alive = owned = NULL;
+    our_installation = "ours";
+    its_installation = "theirs";
+    assert_false(due("/plimsoll-1", "1", "dead", "boot.1", "2000000"));
+    assert_false(due("/plimsoll-1", "1", "dead", "boot.2", "1"));
+    assert_true(due("/plimsoll-1", "1", "me", "boot.1", "2000000")); /* this very process made it */
+    its_installation = "ours";
+    assert_true(due("/plimsoll-1", "1", "dead", "boot.1", "2000000"));
+    /* made while the identity was not known */
+    its_installation = "";
+    assert_true(due("/plimsoll-1", "1", "dead", "boot.1", "2000000"));
+    its_installation = NULL;
+    assert_true(due("/plimsoll-1", "1", "dead", "boot.1", "2000000"));
+    /* ours is not known: whose it is cannot be told */
+    our_installation = "";
+    its_installation = "theirs";
+    assert_false(due("/plimsoll-1", "1", "dead", "boot.1", "2000000"));
+    our_installation = its_installation = NULL;
+}
+
+static char told_gone[ENGINE_NAME_MAX], told_failed[ENGINE_NAME_MAX];
+
+static void tell_gone(void *data, const char *name)
+{
+    (void)data;
+    snprintf(told_gone, sizeof(told_gone), "%s", name);
+}
+
+static void tell_failed(void *data, const char *name, const char *why)
+{
+    (void)data;
+    assert_non_null(why);
+    snprintf(told_failed, sizeof(told_failed), "%s", name);
+}
+
+static bool is_told_failed(void *data)
+{
+    (void)data;
+    return told_failed[0] != '\0';
+}
+
+/* The ledger keeps an entry until it hears this. */
+static void whoever_keeps_a_list_is_told_of_each_end(void **state)
+{
+    static const teardown_events_t events = {.on_gone = tell_gone, .on_failed = tell_failed};
+    (void)state;
+    up();
+    teardown_tell(teardown, &events);
+    fake_t *fake = container("plimsoll-1");
+    fake_engine.remove_fails = 1;
+    teardown_add(teardown, fake->name, fake->id, TEARDOWN_NOW);
+    assert_string_equal(told_gone, "");
+    spin_until(is_told_failed, NULL);
+    assert_string_equal(told_failed, "plimsoll-1");
+    assert_string_equal(told_gone, "");
+    teardown_retry(teardown);
+    spin_until(is_empty, NULL);
+    assert_string_equal(told_gone, "plimsoll-1");
+    in_coroutine(down, NULL);
 }
 
 static void nothing_without_all_labels_and_the_name_is_due(void **state)
@@ -325,6 +398,8 @@ int main(void)
         TEST(one_that_is_not_there_yet_is_not_gone),
         TEST(the_end_waits_for_those_under_way),
         cmocka_unit_test(only_what_is_dead_expired_or_lost_is_due),
+        cmocka_unit_test(what_another_installation_left_is_not_due),
+        TEST(whoever_keeps_a_list_is_told_of_each_end),
         cmocka_unit_test(nothing_without_all_labels_and_the_name_is_due),
     };
     random_init();
