@@ -5,6 +5,7 @@
 
 #include "config/docker.h"
 #include "config/provider.h"
+#include "config/redis_settings.h"
 
 static bool is_public(option_id_t id)
 {
@@ -31,6 +32,10 @@ void options_warnings(problems_t *warnings)
     if (is_public(OPT_PLIMSOLL_METRICS_ADDR))
         problems_add(warnings,
                      "PLIMSOLL_METRICS_ADDR is not a loopback address, and metrics are served without authentication");
+    if (redis_settings_are_in_the_clear())
+        problems_add(
+            warnings,
+            "PLIMSOLL_REDIS_URL leaves this machine without TLS: passwords and answers can be read on the way");
     for (size_t i = 0; i < count; i++)
         if (enabled[i]->memory_max_mb > 0 && option_int(OPT_SANDBOX_MEMORY_MB) > enabled[i]->memory_max_mb)
             problems_add(warnings, "SANDBOX_MEMORY_MB is %" PRId64 ", of which the backend %s can use %u",

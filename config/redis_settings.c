@@ -40,3 +40,17 @@ bool redis_settings_read(redis_address_t *out, problems_t *problems)
     name_home(out);
     return true;
 }
+
+bool redis_settings_are_in_the_clear(void)
+{
+    const char *url = option_str(OPT_PLIMSOLL_REDIS_URL);
+    redis_address_t address;
+    if (url == NULL || redis_address_parse(url, &address) != NULL)
+        return false;
+    bool leaves = address.host != NULL && !address_is_loopback(address.host);
+    for (size_t i = 0; i < address.sentinel_count; i++)
+        leaves = leaves || !address_is_loopback(address.sentinels[i].host);
+    leaves = leaves && !address.is_tls;
+    redis_address_dispose(&address);
+    return leaves;
+}

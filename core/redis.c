@@ -59,7 +59,8 @@ struct redis {
     uint64_t deadline_at;  /* UINT64_MAX = not running */
     loop_task_t tell_unsent;
     bool refusing; /* the connection is about to be dropped: nothing more goes onto it */
-    char last_reason[LINK_REASON_MAX];
+    /* of failed attempts: two, as a host's two addresses may fail by turns */
+    char last_reason[LINK_REASON_MAX], reason_before[LINK_REASON_MAX];
 };
 
 static void redis_check(const redis_t *r)
@@ -381,8 +382,13 @@ static void on_up(void *owner)
     redis_t *r = owner;
     redis_check(r);
     r->refusing = false;
-    r->last_reason[0] = '\0';
+    r->last_reason[0] = r->reason_before[0] = '\0';
     say_state(r, true, "connected");
+}
+
+static bool was_told(const redis_t *r, const char *reason)
+{
+    return strcmp(r->last_reason, reason) == 0 || strcmp(r->reason_before, reason) == 0;
 }
 
 static void on_down(void *owner, bool was_up, const char *reason)
@@ -392,8 +398,9 @@ static void on_down(void *owner, bool was_up, const char *reason)
     /* hiredis has told all it held; this is for a callback of those that made the link fail */
     while (r->sent.head != NULL)
         tell(r->sent.head, REDIS_UNKNOWN, NULL, NULL);
-    if (r->link.state == LINK_DEAD || (!was_up && strcmp(r->last_reason, reason) == 0))
+    if (r->link.state == LINK_DEAD || (!was_up && was_told(r, reason)))
         return;
+    memcpy(r->reason_before, r->last_reason, sizeof(r->reason_before));
     snprintf(r->last_reason, sizeof(r->last_reason), "%s", reason);
     say_state(r, false, reason);
 }

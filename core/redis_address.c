@@ -182,9 +182,9 @@ static const char *parse_host(span_t s, char **host, int *port)
 static const char *take_userinfo(span_t *authority, redis_address_t *out)
 {
     const char *at = find_last(*authority, '@');
-    span_t info = span(authority->base, at);
     if (at == NULL)
         return NULL;
+    span_t info = span(authority->base, at);
     *authority = span(at + 1, span_end(*authority));
     return parse_userinfo(info, out);
 }
