@@ -236,6 +236,14 @@ void store_spool_taken(store_settling_t *s)
         ask_for_more(store);
 }
 
+bool store_spool_is_empty(const store_t *store)
+{
+    spool_stats_t stats = {0};
+    if (store->spool.spool != NULL)
+        spool_stats(store->spool.spool, &stats);
+    return stats.records == 0;
+}
+
 void store_spooled_dispose(store_settling_t *s)
 {
     if (s->spooled.holds)
