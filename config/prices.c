@@ -161,7 +161,10 @@ static void read_row(prices_t *prices, const char *name, json_t *value, problems
         problems_add(problems, "backend \"%s\": must be an object", name);
         return;
     }
-    json_object_foreach(value, key, member) read_member(&row, key, member);
+    json_object_foreach(value, key, member)
+    {
+        read_member(&row, key, member);
+    }
     if (!row.has_price && problems->count == 0)
         problems_add(problems,
                      "backend \"%s\": has no price: leave it out, and what it costs is unknown; or give it a "
@@ -189,7 +192,10 @@ static void read_backends(prices_t *prices, json_t *value, problems_t *problems)
         return;
     }
     prices->all = mem_alloc_array(PRICES_MAX, sizeof(prices->all[0]));
-    json_object_foreach(value, name, row) read_row(prices, name, row, problems);
+    json_object_foreach(value, name, row)
+    {
+        read_row(prices, name, row, problems);
+    }
 }
 
 static void read_date(prices_t *prices, const json_t *value, problems_t *problems)
