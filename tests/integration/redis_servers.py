@@ -241,16 +241,22 @@ class Sentinels:
 
 
 class Cluster:
-    """Masters that share the slots; no replicas."""
+    """Masters that share the slots; replicas on request."""
 
     def __init__(self, nodes=3, tls=None):
+        self.tls = tls
+        self.nodes = [self._node() for _ in range(nodes)]  # masters
+        self.replicas = []
+
+    def _node(self):
         arguments = ["--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-node-timeout", "2000"]
-        if tls is not None:
-            arguments += [*tls.of(tls.server), "--tls-cluster", "yes"]
-        self.nodes = []
-        for _ in range(nodes):
-            port = g.free_port()
-            self.nodes.append(Server(*arguments, "--cluster-port", g.free_port(), port=port, tls=tls))
+        if self.tls is not None:
+            arguments += [*self.tls.of(self.tls.server), "--tls-cluster", "yes"]
+        return Server(*arguments, "--cluster-port", g.free_port(), tls=self.tls)
+
+    def _meet(self, node):
+        bus = node.arguments[node.arguments.index("--cluster-port") + 1]
+        self.nodes[0].ask("CLUSTER", "MEET", "127.0.0.1", node.port, bus)
 
     def start(self):
         for node in self.nodes:
@@ -261,12 +267,27 @@ class Cluster:
             node.ask("CLUSTER", "ADDSLOTSRANGE", i * share, last)
             node.ask("CLUSTER", "SET-CONFIG-EPOCH", i + 1)
         for node in self.nodes[1:]:
-            bus = node.arguments[node.arguments.index("--cluster-port") + 1]
-            self.nodes[0].ask("CLUSTER", "MEET", "127.0.0.1", node.port, bus)
+            self._meet(node)
         for node in self.nodes:
             g.wait_for(lambda: b"cluster_state:ok" in node.ask("CLUSTER", "INFO") and
                        len(self._lines(node)) == len(self.nodes), "the cluster to be one", g.START_S)
         return self
+
+    def add_replica(self, master):
+        """One that follows the master, and knows all of the cluster."""
+        node = self._node().start()
+        self.replicas.append(node)
+        self._meet(node)
+        name = self.id_of(master)
+        g.wait_for(lambda: any(line.startswith(name) and "handshake" not in line for line in self._lines(node)), "the nodes to meet", g.START_S)
+        node.ask("CLUSTER", "REPLICATE", name)
+        g.wait_for(lambda: node.info("master_link_status") == "up" and b"cluster_state:ok" in node.ask("CLUSTER", "INFO"), "the replica to follow",
+                   g.START_S)
+        # the others must know whom it follows, or they do not vote for it
+        for other in self.nodes:
+            g.wait_for(lambda: any(line.startswith(self.id_of(node)) and name in line for line in self._lines(other)), "the others to know it",
+                       g.START_S)
+        return node
 
     @staticmethod
     def _lines(node):
@@ -320,7 +341,7 @@ class Cluster:
         return carried
 
     def stop(self):
-        for node in self.nodes:
+        for node in self.nodes + self.replicas:
             node.stop()
 
 

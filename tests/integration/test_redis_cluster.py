@@ -104,3 +104,49 @@ def test_the_node_with_the_slot_dies_and_comes_back(cluster, gateway):
     g.refused(gw.run("standin: answer", fresh), "unavailable", "capacity", fresh)
     home.start()
     wait_for(lambda: gw.run("standin: answer", fresh).status == 200, "the node to serve again", g.START_S)
+
+
+# -- fail-over --
+
+
+@pytest.fixture
+def pair():
+    """A cluster, the node with the slot, its replica, and a node that has nothing to do with either."""
+    c = r.Cluster()
+    try:
+        c.start()
+        home = c.owner(c.slot(PREFIX + "stamp"))
+        yield c, home, c.add_replica(home), next(node for node in c.nodes if node is not home)
+    finally:
+        c.stop()
+
+
+@pytest.mark.faults
+def test_the_replica_takes_over_by_hand_and_by_the_death_of_its_master(pair, gateway):
+    c, home, replica, other = pair
+    # a replica leads to its master
+    gw = logged(gateway, PLIMSOLL_REDIS_URL=f"redis://127.0.0.1:{replica.port}")
+    assert gw.run("standin: answer").status == 200
+    gw.stop()
+    gw = logged(gateway, PLIMSOLL_REDIS_URL=f"redis://127.0.0.1:{other.port}")
+    kept = new_id()
+    gw.ok("standin: answer", kept)
+    load = Load(gw)
+    wait_for(lambda: len(load.answered) >= 20, "runs before")
+    # by hand: nothing is lost, the old master stays and answers MOVED
+    replica.ask("CLUSTER", "FAILOVER")
+    wait_for(lambda: replica.info("role") == "master" and home.info("role") == "slave", "the roles to change", g.START_S)
+    before = len(load.answered)
+    wait_for(lambda: len(load.answered) >= before + 20, "runs after it", g.START_S)
+    assert gw.ok("standin: answer", kept).header("Plimsoll-Replayed") == "1"
+    wait_for(lambda: home.info("master_link_status") == "up", "the old master to follow", g.START_S)
+    # by death
+    replica.kill()
+    wait_for(lambda: home.info("role") == "master", "the old master to take over again", g.START_S)
+    before = len(load.answered)
+    wait_for(lambda: len(load.answered) >= before + 20, "runs after it", g.START_S)
+    load.end()
+    all_are_answered_or_refused_for_want_of_the_store(load)
+    none_ran_twice(gw, load)
+    wait_for(lambda: gw.metric("plimsoll_settle_backlog") == 0, "what waited to be written")
+    assert gw.ok("standin: answer", kept).header("Plimsoll-Replayed") == "1"
