@@ -12,6 +12,7 @@
 #include "cli/command.h"
 #include "cli/exchange.h"
 #include "cli/log_pages.h"
+#include "cli/log_receipt.h"
 #include "records/attest_bundle.h"
 #include "records/merkle.h"
 
@@ -52,6 +53,7 @@ typedef struct {
     bool has_head, has_old;
     attest_given_head_t head, old;
     json_t *inclusions, *consistency; /* NULL = none */
+    json_t *receipt;                  /* of a leaf whose run's outcome is unknown; NULL = none */
     json_t *told;                     /* with -json: an object */
     unsigned checked;                 /* proofs and lists that held */
 } log_t;
@@ -88,6 +90,15 @@ static const char *take_consistency(log_t *log, json_t *json)
     return NULL;
 }
 
+static const char *take_receipt(log_t *log, json_t *json)
+{
+    char digest[SHA256_HEX + 1];
+    if (log->receipt != NULL)
+        return "there are two receipts";
+    log->receipt = json_incref(json);
+    return log_receipt_digest(json, digest);
+}
+
 /* A document that is one thing by itself. */
 static const char *take_single(log_t *log, json_t *json)
 {
@@ -120,6 +131,8 @@ static const char *take_document(log_t *log, json_t *json)
             why = take_inclusion(log, value);
         else if (strcmp(name, "consistency") == 0)
             why = take_consistency(log, value);
+        else if (strcmp(name, "receipt") == 0)
+            why = take_receipt(log, value);
         else
             why = "a document has a member that is not known";
     }
@@ -202,6 +215,23 @@ static bool check_inclusion(log_t *log, const json_t *json)
         json_array_append_new(json_object_get(log->told, "inclusion"),
                               json_pack("{s:I, s:s}", "index", (json_int_t)index, "sha256", leaf_name(json)));
     return true;
+}
+
+/* What the receipt says is what the leaf is made of. */
+static bool check_receipt(log_t *log)
+{
+    char digest[SHA256_HEX + 1];
+    size_t i;
+    json_t *inclusion;
+    const char *why = log_receipt_digest(log->receipt, digest);
+    json_array_foreach(log->inclusions, i, inclusion)
+    {
+        const char *leaf = json_string_value(json_object_get(inclusion, "record_sha256"));
+        if (why == NULL && leaf != NULL && strcmp(leaf, digest) == 0)
+            return true;
+    }
+    attest_fail(log->options, "%s", why != NULL ? why : "the receipt is of another leaf than those that are proved");
+    return false;
 }
 
 static void tell_growth(log_t *log)
@@ -361,6 +391,8 @@ static bool check_all(log_t *log)
         if (!check_inclusion(log, inclusion))
             return false;
     }
+    if (log->receipt != NULL && !check_receipt(log))
+        return false;
     if (log->consistency != NULL && !check_consistency(log))
         return false;
     if (log->options->records != NULL && !check_records(log))
@@ -383,25 +415,42 @@ static bool take_newest(log_t *log, const json_t *json)
     return why == NULL;
 }
 
-/* The proof must be of this very record: the gateway chose which run it is an answer to. */
+/* The leaf that the run is: its record's digest, or that of the receipt, which must be this run's. */
+static const char *leaf_of_run(log_t *log, const json_t *run, const json_t *receipt, char leaf[SHA256_HEX + 1])
+{
+    if (leaf[0] != '\0')
+        return NULL;
+    const char *why = log_receipt_digest(receipt, leaf);
+    if (why == NULL && !log_receipt_is_of(receipt, run))
+        why = "the receipt is of another run";
+    if (why == NULL && log->told == NULL)
+        printf("its outcome is unknown: the leaf is the digest of a receipt, not of a record\n");
+    return why;
+}
+
+/* The proof must be of this very run: the gateway chose which one it is an answer to. */
 static bool ask_inclusion(log_t *log, const log_pages_t *pages)
 {
-    char record[SHA256_HEX + 1];
-    if (!log_pages_record(pages, log->options->run, record))
+    char leaf[SHA256_HEX + 1];
+    json_t *run = log_pages_run(pages, log->options->run, leaf);
+    if (run == NULL)
         return false;
     json_t *page = log_pages_inclusion(pages, log->options->run, log->has_head ? &log->head.head.size : NULL);
-    if (page == NULL)
-        return false;
-    json_t *inclusion = json_object_get(page, "inclusion");
-    const char *leaf = json_string_value(json_object_get(inclusion, "record_sha256"));
-    bool ok = log->has_head || take_newest(log, json_object_get(page, "head"));
-    if (ok && (leaf == NULL || strcmp(leaf, record) != 0)) {
-        attest_fail(log->options, "the proof is of another record than the run's");
-        ok = false;
+    bool ok = page != NULL && (log->has_head || take_newest(log, json_object_get(page, "head")));
+    if (ok) {
+        json_t *inclusion = json_object_get(page, "inclusion");
+        const char *proved = json_string_value(json_object_get(inclusion, "record_sha256"));
+        const char *why = leaf_of_run(log, run, json_object_get(page, "receipt"), leaf);
+        if (why == NULL && (proved == NULL || strcmp(proved, leaf) != 0))
+            why = "the proof is of another record than the run's";
+        ok = why == NULL;
+        if (ok)
+            take_inclusion(log, inclusion);
+        else
+            attest_fail(log->options, "%s", why);
     }
-    if (ok)
-        take_inclusion(log, inclusion);
     json_decref(page);
+    json_decref(run);
     return ok;
 }
 
@@ -513,5 +562,6 @@ int log_verify(int argc, char **argv)
     json_decref(log.told);
     json_decref(log.inclusions);
     json_decref(log.consistency);
+    json_decref(log.receipt);
     return status;
 }

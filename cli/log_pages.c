@@ -58,25 +58,28 @@ json_t *log_pages_consistency(const log_pages_t *pages, uint64_t first, const ui
     return get(pages, path);
 }
 
-bool log_pages_record(const log_pages_t *pages, const char *run_id, char record_sha256[SHA256_HEX + 1])
+json_t *log_pages_run(const log_pages_t *pages, const char *run_id, char record_sha256[SHA256_HEX + 1])
 {
     char path[PATH_MAX_BYTES];
     snprintf(path, sizeof(path), "/v1/runs/%s", run_id);
     json_t *run = get(pages, path);
     if (run == NULL)
-        return false;
+        return NULL;
     const char *broken = stored_run_check(run), *digest = json_string_value(json_object_get(run, "record_sha256"));
     const char *named = json_string_value(json_object_get(run, "run_id"));
+    const char *verdict = json_string_value(json_object_get(run, "verdict"));
+    bool is_unknown = verdict != NULL && strcmp(verdict, "unknown") == 0;
     if (broken == NULL && (named == NULL || strcmp(named, run_id) != 0))
-        broken = "it is another run";
-    if (broken == NULL && !json_is_object(json_object_get(run, "record")))
-        broken = "there is none, for the run has no answer";
-    if (broken == NULL && (digest == NULL || !attest_is_digest(digest)))
+        broken = "it is of another run";
+    if (broken == NULL && !is_unknown && !json_is_object(json_object_get(run, "record")))
+        broken = "there is none";
+    if (broken == NULL && !is_unknown && (digest == NULL || !attest_is_digest(digest)))
         broken = "its digest is none";
-    if (broken == NULL)
-        snprintf(record_sha256, SHA256_HEX + 1, "%s", digest);
-    else
-        attest_fail(pages->options, "the run's record does not hold: %s", broken);
+    if (broken == NULL) {
+        snprintf(record_sha256, SHA256_HEX + 1, "%s", is_unknown ? "" : digest);
+        return run;
+    }
+    attest_fail(pages->options, "the run's record does not hold: %s", broken);
     json_decref(run);
-    return broken == NULL;
+    return NULL;
 }

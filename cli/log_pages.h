@@ -19,7 +19,7 @@ void log_pages_close(log_pages_t *pages);
 json_t *log_pages_head(const log_pages_t *pages);
 json_t *log_pages_inclusion(const log_pages_t *pages, const char *run_id, const uint64_t *size);
 json_t *log_pages_consistency(const log_pages_t *pages, uint64_t first, const uint64_t *second);
-/* The digest of the run's record, which holds: it is that of the record's fields. */
-bool log_pages_record(const log_pages_t *pages, const char *run_id, char record_sha256[SHA256_HEX + 1]);
+/* A run whose record, if it has one, holds; `record_sha256` is its record's digest, "" when the outcome is unknown. */
+json_t *log_pages_run(const log_pages_t *pages, const char *run_id, char record_sha256[SHA256_HEX + 1]);
 
 #endif

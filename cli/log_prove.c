@@ -124,6 +124,8 @@ static json_t *prove(const log_pages_t *pages, const attest_public_t *key, const
     out = json_pack("{s:O, s:O*}", "head", given, "inclusion", json_object_get(page, "inclusion"));
     if (older != NULL)
         json_object_set(out, "old_head", older);
+    if (json_object_get(page, "receipt") != NULL)
+        json_object_set(out, "receipt", json_object_get(page, "receipt"));
     if (growth != NULL)
         json_object_set(out, "consistency", json_object_get(growth, "consistency"));
 done:

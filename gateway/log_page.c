@@ -13,8 +13,10 @@
 
 enum {
     RUN_ID_HEX = 32,
-    PAGE_BYTES_MAX = 16 * 1024, /* two heads and 64 hashes are below 6 KiB */
-    NUMBER_DIGITS_MAX = 19,     /* of MERKLE_SIZE_MAX */
+    CALLER_TAG_HEX = 32,        /* docs/redis-keys.md */
+    PAGE_BYTES_MAX = 16 * 1024, /* two heads and 64 hashes are below 6 KiB, a receipt below 2 KiB */
+    RECEIPT_BYTES_MAX = 4096,
+    NUMBER_DIGITS_MAX = 19, /* of MERKLE_SIZE_MAX */
 };
 
 /* What the query may name. */
@@ -32,7 +34,8 @@ typedef struct {
     gate_t *gate;
     query_t query;
     record_log_question_t question;
-    char record_sha256[SHA256_HEX + 1]; /* of the run that was asked for, "" = none is known */
+    char record_sha256[SHA256_HEX + 1]; /* of the run that was asked for, or its receipt's; "" = none is known */
+    buffer_t receipt;                   /* of a run whose outcome is unknown, as JSON */
 } lookup_t;
 
 /* --- the query --- */
@@ -161,6 +164,10 @@ static void print(buffer_t *b, const lookup_t *l, const record_log_answer_t *a)
         buffer_printf(b, ",\"inclusion\":{\"size\":%" PRIu64 ",\"index\":%" PRIu64 ",\"record_sha256\":\"%s\"", a->size,
                       a->first, hex);
         add_path(b, a);
+        if (l->receipt.len != 0) {
+            buffer_append_str(b, ",\"receipt\":");
+            buffer_append(b, l->receipt.base, l->receipt.len);
+        }
         buffer_append_str(b, "}");
         break;
     case RECORD_LOG_CONSISTENCY:
@@ -230,6 +237,7 @@ static void end(lookup_t *l, const refusal_t *refusal)
 {
     h2o_req_t *req = l->req;
     l->gate->lane->runs--;
+    buffer_dispose(&l->receipt);
     free(l);
     if (refusal != NULL)
         answer_refusal(req, refusal);
@@ -265,6 +273,35 @@ static void ask(lookup_t *l)
     shared_log_ask(lane->front->log, lane->loop, &l->question, on_answer, l);
 }
 
+static void add_text(buffer_t *b, const char *name, const char *value)
+{
+    buffer_printf(b, "\"%s\":", name);
+    protojson_print_string(b, value, strlen(value));
+    buffer_append_str(b, ",");
+}
+
+/* An unknown outcome has no record: the leaf is the digest of this. */
+static void make_receipt(lookup_t *l, const store_run_t *run)
+{
+    char tag[SHA256_HEX + 1];
+    merkle_hash_t digest;
+    const char *caller = l->gate->intake.caller_id;
+    sha256_hex(caller, strlen(caller), tag);
+    tag[CALLER_TAG_HEX] = '\0';
+    store_receipt_sha256_of(tag, run, digest.bytes);
+    merkle_hex(&digest, l->record_sha256);
+    buffer_t *b = &l->receipt;
+    buffer_append_str(b, "{");
+    add_text(b, "run_id", run->run_id);
+    add_text(b, "caller_tag", tag);
+    add_text(b, "request_sha256", run->request_sha256);
+    add_text(b, "verdict", run->verdict);
+    add_text(b, "backend", run->backend);
+    add_text(b, "unanswered", run->unknown_code);
+    buffer_printf(b, "\"started_unix_ms\":%" PRId64 ",\"ended_unix_ms\":%" PRId64 "}", run->started_unix_ms,
+                  run->ended_unix_ms);
+}
+
 /* The run's own caller asks where its leaf is. */
 static void on_run(void *data, store_lookup_t found, const store_run_t *runs, size_t count, const char *next_cursor)
 {
@@ -285,7 +322,10 @@ static void on_run(void *data, store_lookup_t found, const store_run_t *runs, si
         end(l, &refusal);
     } else {
         l->question.first = (uint64_t)runs[0].log_index;
-        snprintf(l->record_sha256, sizeof(l->record_sha256), "%s", runs[0].record_sha256);
+        if (runs[0].record_sha256[0] != '\0')
+            snprintf(l->record_sha256, sizeof(l->record_sha256), "%s", runs[0].record_sha256);
+        else
+            make_receipt(l, &runs[0]);
         ask(l);
     }
 }
@@ -302,6 +342,7 @@ void log_answer(h2o_req_t *req, gate_t *gate)
     field_t size = kind == ROUTE_LOG_CONSISTENCY ? FIELD_SECOND : FIELD_SIZE;
     lookup_t *l = mem_alloc(sizeof(*l));
     *l = (lookup_t){.req = req, .gate = gate, .query = query};
+    buffer_init(&l->receipt, RECEIPT_BYTES_MAX);
     l->question = (record_log_question_t){
         .kind = kind == ROUTE_LOG_HEAD        ? RECORD_LOG_HEAD
                 : kind == ROUTE_LOG_INCLUSION ? RECORD_LOG_INCLUSION

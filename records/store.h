@@ -265,6 +265,8 @@ void store_key_prefix(const char *installation, char out[STORE_CLAIM_KEY_MAX]);
 /* The leaf of a run that has no record of its own: SHA-256 of its receipt, domain plimsoll.run-receipt.v1
  * (docs/redis-keys.md), from the run as it is listed. 32 bytes. */
 void store_receipt_sha256(const char *caller, const store_run_t *run, uint8_t out[32]);
+/* The same by the caller's tag: the first 32 hex of the SHA-256 of its ID. */
+void store_receipt_sha256_of(const char *tag, const store_run_t *run, uint8_t out[32]);
 
 /* The scripts, for the benchmark and the tests. */
 extern const char STORE_LUA_ADMIT[], STORE_LUA_SETTLE[];

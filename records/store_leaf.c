@@ -37,10 +37,15 @@ static void add_number(sha256_t *s, const char *name, int64_t value)
 
 void store_receipt_sha256(const char *caller, const store_run_t *run, uint8_t out[SHA256_BYTES])
 {
-    static const char domain[] = "plimsoll.run-receipt.v1";
     char tag[SHA256_HEX + 1];
     sha256_hex(caller, strlen(caller), tag);
     tag[STORE_ID] = '\0';
+    store_receipt_sha256_of(tag, run, out);
+}
+
+void store_receipt_sha256_of(const char *tag, const store_run_t *run, uint8_t out[SHA256_BYTES])
+{
+    static const char domain[] = "plimsoll.run-receipt.v1";
     sha256_t *s = sha256_begin();
     add_value(s, domain, strlen(domain));
     add_text(s, "run_id", run->run_id);

@@ -22,6 +22,7 @@ from rig import g  # noqa: E402
 
 LOG_TAIL = 400  # lines of each copy's log that are kept of a failed trial
 WORKERS_MAX = 16
+BATCH = 40       # trials of a rig between two waits for the leases of what died
 
 
 class Chaos:
@@ -80,10 +81,11 @@ class Chaos:
             self.fail(number, trial.problems, str(trial), rig)
         return left
 
-    def settle(self, rig, lefts, wait):
-        """Checks what is due; with `wait` all of it."""
-        while lefts and (wait or lefts[0].due <= time.monotonic()):
-            time.sleep(max(0, lefts[0].due - time.monotonic()))
+    def settle(self, rig, lefts):
+        """Checks what trials left, once the last of it is due. Nothing is killed meanwhile: a copy sweeps when it has been up for a while."""
+        if lefts:
+            time.sleep(max(0, lefts[-1].due - time.monotonic()))
+        while lefts:
             left = lefts.popleft()
             problems = t.check_left(rig, left)
             if problems:
@@ -91,6 +93,7 @@ class Chaos:
 
     def work(self):
         rig = lefts = None
+        trials = 0
         while (number := self.next_number()) is not None:
             if rig is None:
                 rig, lefts = self.new_rig(), collections.deque()
@@ -101,11 +104,13 @@ class Chaos:
                 continue
             if left.dispatched or left.slots or left.requests:
                 lefts.append(left)
-            self.settle(rig, lefts, wait=False)
+            trials += 1
+            if trials % BATCH == 0:
+                self.settle(rig, lefts)
         if rig is None:
             return
         try:
-            self.settle(rig, lefts, wait=True)
+            self.settle(rig, lefts)
             problems = t.check_rig(rig)
             if problems:
                 self.fail(-1, problems, f"of everything the rig {rig.home.name} ran", rig)

@@ -3,6 +3,7 @@ log that was changed behind the gateway's back."""
 import hashlib
 import json
 import os
+import secrets
 import subprocess
 import threading
 
@@ -10,7 +11,7 @@ import pytest
 
 import gateway as g
 import resp
-from gateway import wait_for
+from gateway import new_id, wait_for
 
 STANDIN = {"SANDBOX_PROVIDER": "standin"}
 KEY = "plimsoll:2:{default}:log"
@@ -295,3 +296,108 @@ def test_the_command_keeps_a_head_and_checks_that_the_log_only_grew(one, tmp_pat
     refused(plimsoll(gw, "log", "verify", "-run", "x"), "-run takes")
     refused(plimsoll(gw, "log", "prove", "x"), "a RUN is")
     refused(plimsoll(gw, "log", "prove", "0" * 32), "not_found")
+
+
+# -- runs --
+
+
+def value(data):
+    return len(data).to_bytes(8, "big") + data
+
+
+def digest(domain, *fields):
+    """attest.md section 3."""
+    text = value(domain.encode()) + b"".join(value(n.encode()) + value(str(v).encode()) for n, v in fields)
+    return hashlib.sha256(text).hexdigest()
+
+
+def test_each_run_is_a_leaf_where_its_record_says(copies):
+    first, second, client = copies
+    records, runs = [], []
+    for n in range(12):
+        gw = (first, second)[n % 2]
+        answer = gw.ok(f"standin: note {n}", new_id() if n % 3 else None)
+        records.append(answer.json()["record"]["recordSha256"])
+        runs.append(answer.header("Plimsoll-Run-Id"))
+    assert [leaf.hex() for leaf in client("LRANGE", KEY, 0, -1)] == records
+    for n, run in enumerate(runs):
+        for gw in (first, second):
+            page = ok(gw, "inclusion", run=run)
+            leaves = [bytes.fromhex(r) for r in records]
+            assert page["inclusion"] == {"size": 12, "index": n, "record_sha256": records[n], "path": hexes(path(n, leaves))}
+            assert page["head"]["root_sha256"] == root(leaves).hex()
+            assert gw.get("/v1/runs/" + run).json()["log_index"] == n
+    # a head at which it was not there yet
+    told(get(first, "inclusion", run=runs[7], size=7), "invalid_argument", "the run's index is 7", "size (7)")
+
+
+def test_what_ran_nothing_is_no_leaf_and_what_may_have_run_is_one(one):
+    gw, client = one
+    refused_run = gw.run("standin: refuse capacity")
+    assert refused_run.reason == "capacity"
+    run = gw.get("/v1/runs").json()["runs"][0]
+    assert run["verdict"] == "refused" and run["log_index"] is None and client("LLEN", KEY) == 0
+    told(get(gw, "inclusion", run=run["run_id"]), "not_found", "refused")
+    gw.run("standin: fail unavailable")
+    run = gw.get("/v1/runs").json()["runs"][0]
+    assert run["verdict"] == "unknown" and run["log_index"] == 0
+    page = ok(gw, "inclusion", run=run["run_id"])
+    receipt = page["receipt"]
+    names = ["run_id", "caller_tag", "request_sha256", "verdict", "backend", "unanswered", "started_unix_ms", "ended_unix_ms"]
+    assert list(receipt) == names
+    assert receipt["caller_tag"] == hashlib.sha256(b"static").hexdigest()[:32]
+    assert page["inclusion"]["record_sha256"] == digest("plimsoll.run-receipt.v1", *((n, receipt[n]) for n in names)) == client("LINDEX", KEY, 0).hex()
+    result = plimsoll(gw, "log", "verify", "-run", run["run_id"])
+    assert result.returncode == 0 and "outcome is unknown" in result.stdout and "is leaf 0" in result.stdout, result
+
+
+def test_a_run_is_somebody_elses(gateway, redis):
+    gw = gateway(start=False, auth=False, PLIMSOLL_REDIS_URL=redis.url, **STANDIN)
+    tokens = {"a": secrets.token_hex(20), "b": secrets.token_hex(20)}
+    gw.write_callers(tokens)
+    gw.start()
+    run = gw.run("standin: answer", token=tokens["a"]).header("Plimsoll-Run-Id")
+    assert wait_for(lambda: gw.get("/v1/log/inclusion?run=" + run, token=tokens["a"]).status == 200, "the log")
+    told(gw.get("/v1/log/inclusion?run=" + run, token=tokens["b"]), "not_found")
+    # the leaf itself says nothing of whose it is
+    assert gw.get("/v1/log/inclusion?index=0", token=tokens["b"]).status == 200
+
+
+def test_the_command_finds_a_run_in_the_log_and_the_log_unbroken(one, tmp_path):
+    gw, client = one
+    runs = [gw.ok(f"standin: note {n}").header("Plimsoll-Run-Id") for n in range(5)]
+    kept = tmp_path / "kept"
+    result = plimsoll(gw, "log", "verify", "-run", runs[2], "-out", kept)
+    assert result.returncode == 0 and "is leaf 2" in result.stdout, result
+    later = gw.ok("standin: note 5").header("Plimsoll-Run-Id")
+    result = plimsoll(gw, "log", "verify", "-run", later, "-old", kept)
+    assert result.returncode == 0 and "is leaf 5" in result.stdout and "grew from the older head's 5" in result.stdout, result
+    # under a head that was kept, and signed
+    assert plimsoll(gw, "log", "verify", "-run", runs[4], kept).returncode == 0
+    refused(plimsoll(gw, "log", "verify", "-run", later, kept), "invalid_argument", "index is 5")
+    assert plimsoll(gw, "attest", "keygen", "-out", tmp_path / "key").returncode == 0
+    assert plimsoll(gw, "attest", "sign-head", "-key", tmp_path / "key.key", "-out", tmp_path / "signed", kept).returncode == 0
+    result = plimsoll(gw, "log", "verify", "-run", runs[0], "-pub", tmp_path / "key.pub", tmp_path / "signed")
+    assert result.returncode == 0 and "signed by" in result.stdout, result
+    # the proof kept for later needs no gateway
+    proof_file = tmp_path / "proof"
+    assert plimsoll(gw, "log", "prove", "-old", kept, "-out", proof_file, later).returncode == 0
+    gw.stop()
+    assert plimsoll(gw, "log", "verify", proof_file).returncode == 0
+    document = json.loads(proof_file.read_text())
+    document["inclusion"]["index"] = 4
+    proof_file.write_text(json.dumps(document))
+    refused(plimsoll(gw, "log", "verify", proof_file), "is not leaf 4")
+
+
+def test_a_run_whose_leaf_was_replaced_is_told(gateway, redis):
+    """Before a start, so no gateway remembers the old leaf: the run's own record does."""
+    gw = gateway(PLIMSOLL_REDIS_URL=redis.url, **STANDIN)
+    run = gw.ok("standin: answer").header("Plimsoll-Run-Id")
+    gw.stop()
+    with resp.Client(redis.port) as client:
+        client("LSET", KEY, 0, data(7))
+    gw.start()
+    answer = wait_for(lambda: (lambda a: a if a.status != 503 else None)(get(gw, "inclusion", run=run)), "the log")
+    told(answer, "data_loss", "leaf 0", "not this run's record")
+    refused(plimsoll(gw, "log", "verify", "-run", run), "data_loss")
