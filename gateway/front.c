@@ -241,6 +241,9 @@ static void on_backlog_look(loop_timer_t *timer)
     size_t now = store_backlog(lane->store);
     metric_add(METRIC_SETTLE_BACKLOG, (int64_t)now - (int64_t)lane->backlog);
     lane->backlog = now;
+    uint64_t dropped = store_receipts_dropped(lane->store);
+    metric_add(METRIC_RECEIPTS_DROPPED, (int64_t)(dropped - lane->receipts_dropped));
+    lane->receipts_dropped = dropped;
     if (lane->index == 0)
         front_spool_measure(lane->front);
     loop_timer_start(lane->loop, &lane->backlog_timer, BACKLOG_LOOK_MS);

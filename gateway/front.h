@@ -102,6 +102,7 @@ typedef struct lane {
     size_t runs; /* in flight on this lane, for draining */
     loop_timer_t drain_timer, backlog_timer;
     size_t backlog; /* of store_backlog: told to the gauge */
+    uint64_t receipts_dropped;
     uint64_t auth_log_at, auth_log_count;
 } lane_t;
 
