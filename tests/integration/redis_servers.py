@@ -346,10 +346,11 @@ class Cluster:
 
 
 class Slow:
-    """Stands before a server and passes bytes on, each answer `delay` seconds later."""
+    """Stands before a server and passes bytes on, each answer `delay` seconds later, and at most `piece` bytes at a time."""
 
-    def __init__(self, server):
+    def __init__(self, server, piece=65536):
         self.server = server
+        self.piece = piece
         self.delay = 0.0
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
@@ -367,6 +368,8 @@ class Slow:
                 far = socket.create_connection(("127.0.0.1", self.server.port))
             except OSError:
                 return
+            for s in (near, far):
+                s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.sockets += [near, far]
             threading.Thread(target=self._pass, args=(near, far, False), daemon=True).start()
             threading.Thread(target=self._pass, args=(far, near, True), daemon=True).start()
@@ -376,7 +379,8 @@ class Slow:
             while data := source.recv(65536):
                 if is_late and self.delay:
                     time.sleep(self.delay)
-                target.sendall(data)
+                for at in range(0, len(data), self.piece):
+                    target.sendall(data[at:at + self.piece])
         for s in (source, target):
             with contextlib.suppress(OSError):
                 s.shutdown(socket.SHUT_RDWR)

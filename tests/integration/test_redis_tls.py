@@ -1,4 +1,6 @@
 """The record store over TLS: who is believed, who is not, and that bytes of every size come through."""
+import signal
+import socket
 import time
 
 import pytest
@@ -59,6 +61,41 @@ def test_a_server_of_a_known_authority(gateway, tls_server, certificates, host, 
     assert int(server.info("total_connections_received")) > int(before)
 
 
+def test_bytes_that_come_one_by_one(tls_server, gateway, certificates):
+    slow = r.Slow(tls_server("--tls-auth-clients", "no"), piece=1)
+    try:
+        gw = gateway(PLIMSOLL_REDIS_URL=f"rediss://localhost:{slow.port}", PLIMSOLL_REDIS_CA=str(certificates.ca), **STANDIN)
+        wait_for(lambda: gw.get("/readyz").status == 200, "the store to be up")
+        request_id = new_id()
+        wait_for(lambda: gw.run("standin: bytes 300", request_id).status == 200, "an answer")
+        assert gw.run("standin: bytes 300", request_id).header("Plimsoll-Replayed") == "1"
+        gw.stop()
+    finally:
+        slow.stop()
+
+
+@pytest.mark.faults
+def test_more_than_the_sockets_take_waits_and_arrives_whole(tls_server, gateway, certificates):
+    server = tls_server("--tls-auth-clients", "no")
+    gw = gateway(PLIMSOLL_REDIS_URL=f"rediss://localhost:{server.port}", PLIMSOLL_REDIS_CA=str(certificates.ca), SANDBOX_MAX_CONCURRENT="32", **STANDIN)
+    wait_for(lambda: gw.get("/readyz").status == 200, "the store to be up")
+    code, barrier = gw.barrier()
+    code += "\nstandin: bytes 900000"
+    ids = [new_id() for _ in range(16)]
+    runs = [gw.in_background(code, request_id) for request_id in ids]
+    gw.wait_inflight(len(ids))
+    server.signal(signal.SIGSTOP)
+    barrier.unlink()
+    time.sleep(0.6)  # less than the silence after which a connection is dropped
+    server.signal(signal.SIGCONT)
+    answers = [run.join() for run in runs]
+    assert {a.status for a in answers} == {200}
+    wait_for(lambda: gw.metric("plimsoll_settle_backlog") == 0, "what waited to be written")
+    for request_id, first in zip(ids, answers):
+        again = gw.run(code, request_id)
+        assert again.header("Plimsoll-Replayed") == "1" and again.body == first.body
+
+
 @pytest.mark.parametrize("is_ours", [True, False], ids=["other_ca", "system"])
 def test_a_server_of_an_unknown_authority(gateway, tls_server, certificates, is_ours):
     server = tls_server("--tls-auth-clients", "no")
@@ -100,7 +137,6 @@ def test_a_plain_server_is_not_spoken_to_over_tls_and_the_other_way_round(gatewa
 
 
 def test_a_server_that_says_nothing_is_given_up_within_a_second(gateway, certificates):
-    import socket
     with socket.create_server(("127.0.0.1", 0)) as listener:
         began = time.monotonic()
         gw = gateway(PLIMSOLL_REDIS_URL=f"rediss://localhost:{listener.getsockname()[1]}", PLIMSOLL_REDIS_CA=str(certificates.ca), **STANDIN)
