@@ -1,11 +1,12 @@
-/* Where Redis is, as texts say it: a URL of the settings, and the MOVED or ASK answer of a node. Checks what was taken.
- */
+/* What texts say of Redis: a URL of the settings, the MOVED or ASK answer of a node, an answer to INFO. Checks what was
+ * taken. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/redis.h"
 #include "core/redis_moved.h"
+#include "records/store_check.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -45,6 +46,19 @@ static void check_moved(const char *text)
         abort();
 }
 
+static void check_info(const char *text, size_t len)
+{
+    store_seen_values_t seen = {0};
+    store_check_take_info(&seen, text, len);
+    store_check_take_config(&seen, "save", text);
+    for (unsigned i = 0; i < SEEN_COUNT; i++)
+        if (memchr(seen.values[i], '\0', sizeof(seen.values[i])) == NULL)
+            abort();
+    for (unsigned i = 0; i < WARN_COUNT; i++)
+        if (store_check_judge(&seen, (store_warning_t)i).value == NULL)
+            abort();
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     char *text = malloc(size + 1);
@@ -54,6 +68,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     text[size] = '\0';
     check_url(text);
     check_moved(text);
+    check_info(text, size);
     free(text);
     return 0;
 }

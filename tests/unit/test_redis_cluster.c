@@ -1,25 +1,11 @@
 /* A connection among the nodes of a Cluster, played by threads that answer by a script: which node it goes to, how
  * often, and what was sent where. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
+#include "tests/unit/redis_node.h"
 
 #include "core/clock.h"
 #include "core/redis.h"
 
-enum { PATIENCE_MS = 20000, DEADLINE = 30000, WORD_MAX = 64 };
+enum { PATIENCE_MS = 20000, DEADLINE = 30000 };
 
 static loop_t *loop;
 
@@ -30,107 +16,6 @@ static loop_t *loop;
             loop_run_once(loop, 20);                                                                                   \
         assert_true(condition);                                                                                        \
     } while (0)
-
-/* --- a node --- */
-
-typedef struct {
-    int port, listener;
-    pthread_t thread;
-    pthread_mutex_t lock;
-    char home[128], set[128]; /* answers to EXISTS and SET, without their line ends */
-    atomic_int connections, exists, sets;
-    atomic_bool refuses; /* hangs up on everybody */
-} node_t;
-
-static void answer(node_t *n, int fd, const char *word)
-{
-    char line[160];
-    const char *text = "+OK";
-    pthread_mutex_lock(&n->lock);
-    if (strcmp(word, "EXISTS") == 0) {
-        atomic_fetch_add(&n->exists, 1);
-        text = n->home;
-    } else if (strcmp(word, "SET") == 0) {
-        atomic_fetch_add(&n->sets, 1);
-        text = n->set;
-    } else if (strcmp(word, "ROLE") == 0) {
-        text = "*3\r\n$6\r\nmaster\r\n:0\r\n*0";
-    } else if (strcmp(word, "PING") == 0) {
-        text = "+PONG";
-    } else if (strcmp(word, "SUBSCRIBE") == 0) {
-        text = "*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1";
-    }
-    int len = snprintf(line, sizeof(line), "%s\r\n", text);
-    pthread_mutex_unlock(&n->lock);
-    if (send(fd, line, (size_t)len, MSG_NOSIGNAL) != len)
-        return;
-}
-
-/* Answers each command by its first word, until the peer leaves. */
-static void serve(node_t *n, int fd)
-{
-    FILE *f = fdopen(fd, "r");
-    char line[256];
-    while (fgets(line, sizeof(line), f) != NULL) {
-        char word[WORD_MAX] = "";
-        int words = line[0] == '*' ? atoi(line + 1) : 0;
-        for (int i = 0; i < words; i++) {
-            if (fgets(line, sizeof(line), f) == NULL || fgets(line, sizeof(line), f) == NULL)
-                break;
-            if (i == 0)
-                snprintf(word, sizeof(word), "%.*s", (int)strcspn(line, "\r"), line);
-        }
-        if (word[0] != '\0')
-            answer(n, fd, word);
-    }
-    fclose(f);
-}
-
-static void *node_main(void *arg)
-{
-    node_t *n = arg;
-    int fd;
-    while ((fd = accept(n->listener, NULL, NULL)) >= 0) {
-        atomic_fetch_add(&n->connections, 1);
-        if (atomic_load(&n->refuses))
-            close(fd);
-        else
-            serve(n, fd);
-    }
-    return NULL;
-}
-
-static void say(char *where, node_t *n, const char *text)
-{
-    pthread_mutex_lock(&n->lock);
-    snprintf(where, sizeof(n->home), "%s", text);
-    pthread_mutex_unlock(&n->lock);
-}
-
-static void node_start(node_t *n)
-{
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t len = sizeof(a);
-    memset(n, 0, sizeof(*n));
-    pthread_mutex_init(&n->lock, NULL);
-    n->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_int_equal(bind(n->listener, (struct sockaddr *)&a, sizeof(a)), 0);
-    assert_int_equal(listen(n->listener, 16), 0);
-    assert_int_equal(getsockname(n->listener, (struct sockaddr *)&a, &len), 0);
-    n->port = ntohs(a.sin_port);
-    say(n->home, n, ":0");
-    say(n->set, n, "+OK");
-    assert_int_equal(pthread_create(&n->thread, NULL, node_main, n), 0);
-}
-
-/* After its connection ended. */
-static void node_stop(node_t *n)
-{
-    shutdown(n->listener, SHUT_RDWR);
-    pthread_join(n->thread, NULL);
-    close(n->listener);
-    pthread_mutex_destroy(&n->lock);
-}
 
 static void moves_to(char *where, node_t *n, const char *kind, const node_t *target)
 {
