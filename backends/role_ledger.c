@@ -236,10 +236,12 @@ static void item_send(item_t *item)
     }
     if (!ledger->is_up)
         return;
-    if (item->is_gone) {
+    /* What the answer told already must stand there before the removal charges. */
+    bool owes_report = item->is_dirty && item->is_written && !item->is_taken && item->entry.reported_ms > 0;
+    if (item->is_gone && !owes_report) {
         item->is_writing = true;
         ledger_remove(ledger->store, ledger->settings.backend, item->entry.stamp,
-                      item->released_ms != 0 ? now_ms - item->released_ms : 0, on_removed, item);
+                      item->released_ms != 0 ? now_ms - item->released_ms : 0, item->never_was, on_removed, item);
     } else if (item->is_dirty && !item->is_taken) {
         item->is_dirty = false;
         item->is_writing = true;
@@ -421,6 +423,7 @@ bool role_ledger_ask(role_ledger_t *ledger, const role_ledger_ask_t *ask, char s
     ledger_status_t status = item->answer;
     if (!was_canceled && status >= LEDGER_NOT_WRITTEN && may_stand_on_labels(ledger, ask))
         return true;
+    item->never_was = true;
     role_ledger_item_gone(item); /* nothing was asked for, and nothing will be */
     return was_canceled ? fail(why, "canceled", "")
                         : fail(why, "the entry was not written: ", ledger_status_name(status));
@@ -492,6 +495,15 @@ void role_ledger_gone(role_ledger_t *ledger, const char *stamp)
         item->may_be_written = true;
     if (item != NULL && !item->is_gone)
         role_ledger_item_gone(item);
+}
+
+void role_ledger_void(role_ledger_t *ledger, const char *stamp)
+{
+    item_t *item = ledger != NULL ? role_ledger_find(ledger, stamp) : NULL;
+    if (item == NULL || item->is_gone)
+        return;
+    item->never_was = true;
+    role_ledger_item_gone(item);
 }
 
 uint64_t role_ledger_age_ms(role_ledger_t *ledger, const char *stamp)

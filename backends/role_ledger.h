@@ -100,8 +100,10 @@ void role_ledger_report(role_ledger_t *ledger, const char *stamp, uint64_t repor
 void role_ledger_release(role_ledger_t *ledger, const char *stamp);
 /* A try to remove it did not confirm its absence. */
 void role_ledger_failed(role_ledger_t *ledger, const char *stamp, const char *why);
-/* Its absence is confirmed, or its create was certainly never sent. Also of one that this role never knew. */
+/* Its absence is confirmed. Also of one that this role never knew. */
 void role_ledger_gone(role_ledger_t *ledger, const char *stamp);
+/* Its create was certainly not sent, or certainly refused: there never was one, and it costs nothing. */
+void role_ledger_void(role_ledger_t *ledger, const char *stamp);
 /* Ms since its creation was asked for; 0 when it is not known. */
 uint64_t role_ledger_age_ms(role_ledger_t *ledger, const char *stamp);
 /* The installation's identity, for labels; "" while it is not known. */

@@ -1,15 +1,16 @@
 #include "gateway/billing.h"
 
+#include "config/provider.h"
 #include "core/clock.h"
-#include "gateway/link.h"
 #include "gateway/metrics.h"
 
 enum { PRICE_RETRY_MS = 60 * 1000 /* a price file is renewed by people */ };
 
 bool billing_is_billed(const lane_t *lane, size_t i)
 {
-    const Plimsoll__Backend__Announce *a = link_announce(lane->links[i]);
-    return a != NULL && a->billed;
+    /* Not as it announces itself: one whose process has died announces nothing, and its run's sandbox bills on. */
+    const provider_t *provider = provider_find(lane->front->backend_names[i]);
+    return provider != NULL && provider->billed;
 }
 
 /* The price that holds now, copied; false: unknown. */

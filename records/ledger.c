@@ -221,8 +221,8 @@ void ledger_put(ledger_t *ledger, const char *backend, const ledger_entry_t *e, 
     evaluate(call, &ledger->put, on_written, 2, argv, sizeof(argv) / sizeof(argv[0]));
 }
 
-void ledger_remove(ledger_t *ledger, const char *backend, const char *stamp, uint64_t unreleased_ms, ledger_cb cb,
-                   void *data)
+void ledger_remove(ledger_t *ledger, const char *backend, const char *stamp, uint64_t unreleased_ms, bool never_was,
+                   ledger_cb cb, void *data)
 {
     char hash[KEY_MAX], late[NUMBER_MAX], prefix[KEY_MAX];
     call_t *call = call_begin(ledger, backend, stamp, data);
@@ -230,7 +230,7 @@ void ledger_remove(ledger_t *ledger, const char *backend, const char *stamp, uin
     key_of(ledger, "ledger:", backend, hash);
     snprintf(late, sizeof(late), "%" PRIu64, unreleased_ms);
     key_of(ledger, "", "", prefix);
-    const char *argv[] = {hash, stamp, late, prefix};
+    const char *argv[] = {hash, stamp, late, prefix, never_was ? "1" : "0"};
     evaluate(call, &ledger->remove, on_removed, 1, argv, sizeof(argv) / sizeof(argv[0]));
 }
 

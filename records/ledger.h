@@ -65,9 +65,10 @@ typedef void (*ledger_cb)(void *data, const ledger_answer_t *answer);
  * that; `is_new` says that this is its first. */
 void ledger_put(ledger_t *ledger, const char *backend, const ledger_entry_t *entry, uint64_t age_ms, uint64_t life_ms,
                 bool is_new, ledger_cb cb, void *data);
-/* Its absence is confirmed. `unreleased_ms`: since it was to go, as far as the caller knows. */
-void ledger_remove(ledger_t *ledger, const char *backend, const char *stamp, uint64_t unreleased_ms, ledger_cb cb,
-                   void *data);
+/* Its absence is confirmed, and it is charged for. `unreleased_ms`: since it was to go, as far as the caller knows.
+ * `never_was`: its create was certainly not sent or certainly refused, so it costs nothing. */
+void ledger_remove(ledger_t *ledger, const char *backend, const char *stamp, uint64_t unreleased_ms, bool never_was,
+                   ledger_cb cb, void *data);
 /* `entry` as it was read. `is_dead`: known by more than its lease. */
 void ledger_adopt(ledger_t *ledger, const char *backend, const ledger_entry_t *entry, const char *instance,
                   const char *host, bool is_dead, ledger_cb cb, void *data);

@@ -6,12 +6,7 @@
  * `words(v)` gives a value's words (records/ledger_entry.h), or nothing when it is none; `join` is its inverse.
  */
 #include "records/ledger.h"
-
-#if __has_include("records/store_bill_lua.h")
 #include "records/store_bill_lua.h"
-#else
-#define STORE_BILL_LUA "local function bill_removed() return 0 end\n"
-#endif
 
 _Static_assert(LEDGER_WORDS == 17 && LEDGER_INSTANCE == 16 && LEDGER_STAMP == 32, "the patterns below");
 
@@ -90,7 +85,8 @@ const char LEDGER_LUA_CONDEMN[] = "local v = try('HGET', KEYS[1], ARGV[1])\n"
 
 /*
  * Its absence is confirmed: the entry goes, and what a billed one came to is charged to its run, once, in the same
- * step. KEYS: ledger. ARGV: stamp, ms since it was to go as far as the caller knows, prefix of the installation's keys.
+ * step. KEYS: ledger. ARGV: stamp, ms since it was to go as far as the caller knows, prefix of the installation's keys,
+ * 1 when it never was.
  * Answer: status, ms it existed, ms it stayed after it was to go, 0 or 64 (a budget's key is none of ours).
  */
 const char LEDGER_LUA_REMOVE[] =
@@ -103,7 +99,7 @@ const char LEDGER_LUA_REMOVE[] =
     "if w[14] ~= '0' then late = math.max(late, now - w[14]) end\n"
     "late = math.min(math.max(late, 0), existed)\n"
     "local bad = 0\n"
-    "if call('HDEL', KEYS[1], ARGV[1]) == 1 and w[8] == '1' and w[9] ~= '-' and w[10] ~= '-' then\n"
+    "if call('HDEL', KEYS[1], ARGV[1]) == 1 and ARGV[4] ~= '1' and w[8] == '1' and w[9] ~= '-' and w[10] ~= '-' then\n"
     "  bad = bill_removed(w[9], w[10], existed, tonumber(w[16]), 1, tonumber(w[15]))\n"
     "end\n"
     "return {0, existed, late, bad}\n";

@@ -505,7 +505,7 @@ void member_release(member_t *member)
         role_ledger_release(docker->host->ledger, docker_stamp_of(member->name));
         teardown_add(docker->teardown, member->name, member->id, may_run ? TEARDOWN_NOW : TEARDOWN_IDLE);
     } else {
-        role_ledger_gone(docker->host->ledger, docker_stamp_of(member->name));
+        role_ledger_void(docker->host->ledger, docker_stamp_of(member->name));
     }
     for (member_t **at = &docker->members; *at != NULL; at = &(*at)->next) {
         if (*at == member) {

@@ -270,7 +270,7 @@ static bool paid_create(paid_t *paid, backend_run_t *run, const char *stamp, con
     bool is_late = strcmp(acts->create, "late") == 0;
 
     if (fault_point("paid.create") || strcmp(acts->create, "fail") == 0) {
-        role_ledger_gone(ledger, stamp);
+        role_ledger_void(ledger, stamp);
         return refuse(run, "HTTP 429");
     }
     snprintf(sandbox.installation, sizeof(sandbox.installation), "%s", role_ledger_installation(ledger));

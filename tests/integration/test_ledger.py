@@ -295,6 +295,91 @@ def test_removals_wait_for_redis(place, copies):
     place.wait_empty(20)
 
 
+# -- what it costs --
+
+MICRO_A_SECOND = 1000
+
+
+@pytest.fixture()
+def priced(place, copies, tmp_path):
+    """A copy with a price of a thousandth a second; what the caller's day has come to."""
+    prices = place.account.parent / (place.account.name + "-prices.json")
+    prices.write_text(json.dumps({"version": 1, "date": time.strftime("%Y-%m-%d", time.gmtime()), "currency": "USD",
+                                  "backends": {"standinpaid": {"per_second": "0.001"}}}))
+    prices.chmod(0o644)
+    try:
+        yield lambda **more: copies(PLIMSOLL_PRICES_FILE=str(prices), **more)
+    finally:
+        prices.unlink()
+
+
+def usage(gw):
+    answer = gw.get("/v1/usage").json()
+    return answer["paid_ms"]["spent"], answer["paid_ms"]["held"], round(float(answer["cost"]["spent"]) * 1e6)
+
+
+def expect_cost(paid_ms, cost):
+    """Each charge is rounded up by itself."""
+    assert paid_ms * MICRO_A_SECOND / 1000 - 2 <= cost <= paid_ms * MICRO_A_SECOND / 1000 + 4
+
+
+def test_an_answered_run_pays_for_the_time_its_sandbox_stayed(place, priced):
+    gw = priced()
+    began = time.monotonic()
+    answer = gw.ok(lines("paid delete fail 2", "hold 300"))
+    told_ms = round(float(answer.header("Plimsoll-Billable-Seconds")) * 1000)
+    answered_ms = (time.monotonic() - began) * 1000
+    assert 300 <= told_ms <= answered_ms
+    paid, held, cost = usage(gw)
+    assert paid == told_ms and held == 0
+    place.wait_empty()
+    gone_ms = (time.monotonic() - began) * 1000
+    paid, held, cost = usage(gw)
+    # two pauses of 500 ms at least lie between
+    assert told_ms + 1400 <= paid <= gone_ms and held == 0
+    expect_cost(paid, cost)
+    run = gw.get("/v1/runs/" + answer.header("Plimsoll-Run-Id")).json()
+    assert run["paid_ms"] == paid
+
+
+def test_a_run_without_a_verdict_is_charged_from_creation_to_confirmed_absence(place, priced):
+    gw = priced()
+    with gw.faults.armed("paid.delete", "block"):
+        began = time.monotonic()
+        g.failed(gw.run(lines("hold 200", "fail internal")), "internal")
+        gw.faults.wait("paid.delete")
+        paid, held, _ = usage(gw)
+        assert paid == 0 and held >= 10_000     # its worst case
+        time.sleep(1)
+    place.wait_empty()
+    took = (time.monotonic() - began) * 1000
+    paid, held, cost = usage(gw)
+    assert 1200 <= paid <= took and held == 0, (paid, held, took)
+    expect_cost(paid, cost)
+
+
+def test_a_run_whose_role_died_is_charged_what_its_sandbox_came_to(place, priced):
+    gw = priced()
+    began = time.monotonic()
+    gw.faults.arm("backend.execute", "once kill")
+    g.failed(gw.run(lines("answer")), "unavailable")
+    paid, held, _ = usage(gw)
+    assert paid == 0 and held > 0
+    place.wait_empty()
+    took = (time.monotonic() - began) * 1000
+    paid, held, cost = usage(gw)
+    # its lease had to end first
+    assert LEASE_S * 1000 - ROUND_S * 1000 <= paid <= took and held == 0, (paid, held, took)
+    expect_cost(paid, cost)
+
+
+def test_a_refused_run_that_made_no_sandbox_costs_nothing(place, priced):
+    gw = priced()
+    assert gw.run(lines("paid create fail")).reason == "capacity"
+    place.wait_empty(g.SETTLE_S)
+    assert usage(gw) == (0, 0, 0)
+
+
 # -- the command --
 
 

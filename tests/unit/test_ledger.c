@@ -216,7 +216,7 @@ static ledger_answer_t put(const ledger_entry_t *e)
 static ledger_answer_t removed(uint64_t unreleased_ms)
 {
     noted_t noted = {.calls = 0};
-    ledger_remove(ledger, "docker", stamp, unreleased_ms, note, &noted);
+    ledger_remove(ledger, "docker", stamp, unreleased_ms, false, note, &noted);
     await_calls(&noted.calls);
     return noted.answer;
 }
