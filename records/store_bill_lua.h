@@ -206,6 +206,7 @@ _Static_assert(STORE_DAYS_KEPT == 40 && STORE_AMOUNT_MAX == INT64_C(100000000000
     "    bill_show(run, tag, false, s, p, c, known)\n"                                                                 \
     "  end\n"                                                                                                          \
     "  ok = bill_both(tag, ms - total, s, p, c, 1) and ok\n"                                                           \
+    "  if held and held[1] == 'B' then s, p, c = s + held[5], p + held[6], c + held[7] end\n"                          \
     "  bill_note(run, {'B', tag, ms + 691200000, ms, s, p, c, held and held[8] or 0, held and held[9] or 0})\n"        \
     "  return ok and 0 or 64\n"                                                                                        \
     "end\n"

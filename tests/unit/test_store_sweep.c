@@ -1,6 +1,7 @@
 /* What a dead copy left is settled as unknown once its lease has run out, once, whoever looks. */
 #include "store_fixture.h"
 
+#include "records/store_bill_lua.h"
 #include "records/store_internal.h"
 
 #define ROOT "plimsoll:2:{test}:"
@@ -111,6 +112,61 @@ static void test_who_settles_first_makes_the_record(void **state)
     assert_int_equal(list_runs(ids.caller, 10, NULL)->count, 1);
 }
 
+typedef struct {
+    unsigned calls;
+    store_amounts_t spent;
+    bool is_cost_known;
+} charged_t;
+
+static void note_charged(void *data, store_lookup_t found, const store_run_t *runs, size_t count, const char *next)
+{
+    charged_t *out = data;
+    (void)next;
+    assert_int_equal(found, STORE_FOUND);
+    assert_int_equal(count, 1);
+    *out = (charged_t){out->calls + 1, runs[0].spent, runs[0].is_cost_known};
+}
+
+/* The ledger found the sandbox of a dead copy and removed it before the run's lease ended. */
+static void test_what_the_ledger_charged_is_in_the_record(void **state)
+{
+    static const char removed[] = "local P = '" ROOT "'\n" STORE_BILL_LUA
+                                  "return bill_removed(ARGV[1], ARGV[2], tonumber(ARGV[3]), 0, 1, 3600000)";
+    ids_t ids = ids_fresh();
+    char tag[33], run_id[65];
+    store_admission_t admission = admission_of(&ids);
+    (void)state;
+    admission.lease_ms = LEASE_MS;
+    admission.hold = (store_amounts_t){.seconds_ms = 9000, .paid_ms = 9000, .cost_micro = 9000};
+    admission.hold_ms = 60000;
+    assert_int_equal(admit_now(&admission).outcome, ADMIT_OK);
+    snprintf(tag, sizeof(tag), "%.32s", ids.prefix + strlen(ROOT));
+    snprintf(run_id, sizeof(run_id), "%s", ids.run_id);
+    /* two sandboxes: a second was asked for when the first did not come */
+    assert_int_equal(direct_int("EVAL %s 0 %s %s 1200", removed, run_id, tag), 0);
+    assert_int_equal(direct_int("EVAL %s 0 %s %s 34", removed, run_id, tag), 0);
+    turn_for(2 * LEASE_MS);
+    sweep_now(fx.store);
+    turn_until(nothing_lives);
+    expect_swept(&ids);
+    charged_t charged = {.calls = 0};
+    store_run_get(fx.store, ids.caller, ids.run_id, note_charged, &charged);
+    await_calls(&charged.calls);
+    assert_int_equal(charged.spent.seconds_ms, 1234);
+    assert_int_equal(charged.spent.paid_ms, 1234);
+    assert_int_equal(charged.spent.cost_micro, 1234);
+    assert_true(charged.is_cost_known);
+    redisReply *days = direct("KEYS " ROOT "day:*");
+    long long spent = 0;
+    for (size_t i = 0; i < days->elements; i++) {
+        redisReply *one = direct("HGET %s seconds_ms", days->element[i]->str);
+        spent += atoll(one->str);
+        freeReplyObject(one);
+    }
+    freeReplyObject(days);
+    assert_int_equal(spent, 1234);
+}
+
 static store_t *other;
 
 static bool other_is_up(void)
@@ -190,6 +246,7 @@ int main(void)
         cmocka_unit_test_setup(test_runs_of_a_dead_copy_get_their_record, clean),
         cmocka_unit_test_setup(test_what_lives_or_was_settled_is_left_alone, clean),
         cmocka_unit_test_setup(test_who_settles_first_makes_the_record, clean),
+        cmocka_unit_test_setup(test_what_the_ledger_charged_is_in_the_record, clean),
         cmocka_unit_test_setup(test_two_copies_sweep_one_run_once, clean),
         cmocka_unit_test_setup(test_spools_come_first, clean),
         cmocka_unit_test_setup(test_what_is_not_ours_is_set_aside, clean),
