@@ -53,7 +53,9 @@ static void add_common(line_t *l, const run_t *run)
         add(l, log_uint("total_bytes", run->total_bytes));
         add(l, log_str("grant_profile", ""));
     }
-    if (run->spent.is_billed) {
+    if (run->spent.is_billed && !run->outcome->answered) {
+        add(l, log_str("cost", "pending")); /* until the ledger has seen its sandbox go */
+    } else if (run->spent.is_billed) {
         add(l, log_uint("paid_seconds", (run->spent.amounts.paid_ms + 999) / 1000));
         add(l, log_uint("paid_ms", run->spent.amounts.paid_ms));
         if (run->spent.is_cost_known)

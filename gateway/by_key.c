@@ -243,6 +243,7 @@ static void on_looked(void *data, const store_admitted_t *a)
 {
     key_wait_t *w = data;
     check(w);
+    bool is_new = w->place == NULL;
     w->looking = false;
     if (w->gone) {
         give_up(w);
@@ -252,7 +253,7 @@ static void on_looked(void *data, const store_admitted_t *a)
         answer_live(w, a->run_id);
     } else if (enter(w)) {
         fault_point("key.waiting");
-        if (w->look_again)
+        if (w->look_again || is_new) /* what was settled before it stood on the list was told to nobody */
             look(w);
         else
             sleep_on(w);

@@ -45,7 +45,7 @@ static void answer_bill(const run_t *run)
     const outcome_t *o = run->outcome;
     if (!o->has_bill)
         return;
-    prices_t *prices = front_prices(run->lane->front);
+    prices_t *prices = o->bill.is_billed ? front_prices(run->lane->front) : NULL;
     answer_header_text(run->req, "Plimsoll-Billable-Seconds", bill_seconds(&o->bill, seconds));
     answer_header_text(run->req, "Plimsoll-Cost",
                        bill_cost(&o->bill, prices != NULL ? prices_currency(prices) : "", cost));

@@ -3,7 +3,9 @@ unknown, never zero, where nobody knows."""
 import datetime
 import decimal
 import json
+import os
 import re
+import signal
 
 import pytest
 
@@ -221,6 +223,25 @@ def test_what_was_spent_survives_a_restart(paid):
     gw.restart()
     assert 1 <= decimal.Decimal(gw.get("/v1/usage").json()["cost"]["spent"]) <= decimal.Decimal("1.00001")
     capped(gw.run("standin: answer"), "cost", "caller")
+
+
+def test_a_run_without_an_answer_holds_until_its_sandbox_is_gone(paid):
+    gw = paid(PRICE)
+    gw.clean_exit = False
+    code, barrier = gw.barrier()
+    run = gw.in_background(code, timeoutMs=10000, headers=[("Idempotency-Key", '"lost"')])
+    gw.wait_inflight(1)
+    os.kill(gw.child("plimsolld-backend-standinpaid"), signal.SIGKILL)
+    answer = run.join()
+    g.failed(answer, "unavailable")
+    barrier.unlink()
+    # nobody knows yet how long its sandbox stays
+    usage = wait_for(lambda: (lambda u: u if u["paid_ms"]["held"] == 0 else None)(gw.get("/v1/usage").json()), "the ledger to settle it", 90)
+    run = gw.get("/v1/runs/" + answer.header("Plimsoll-Run-Id")).json()
+    assert run["verdict"] == "unknown" and run["paid_ms"] == usage["paid_ms"]["spent"] > 0
+    assert run["cost"] == usage["cost"]["spent"] != "unknown" and not list((gw.home / "account").iterdir())
+    page = gw.get("/v1/runs/by-key/lost").json()
+    assert page["state"] == "unknown"
 
 
 def test_hardened_mode_wants_an_allowance_of_every_caller(gateway):
