@@ -8,6 +8,7 @@ from plimsoll_client import errors
 
 import gateway as g
 from gateway import expect, failed, new_id, refused, refused_early, refused_http, wait_for
+from http2 import Peer
 
 STANDIN = {"SANDBOX_PROVIDER": "standin"}
 RANDOM = "console.log(Math.random())"
@@ -313,4 +314,27 @@ def test_the_official_client_retries_safely_with_a_key(gateway, monkeypatch):
         with pytest.raises(errors.InvalidRequestError):
             client.run_javascript("another")
     assert len(set(sent)) == 4 and len({r.stdout for r in results}) == 1 and len({r.record.sha256 for r in results}) == 1
+    assert gw.metric("plimsoll_runs_total") == 1
+
+
+# -- over HTTP/2 --
+
+
+def test_keys_and_waits_over_http2(gateway):
+    gw = gateway(**STANDIN, PLIMSOLL_HTTP2="1")
+    code, barrier = gw.barrier()
+    with Peer(gw) as peer:
+        run = peer.run(code, new_id(), more=with_key('"streams"'))
+        gw.wait_inflight(1)
+        waits = [peer.get("/v1/runs/by-key/%22streams%22?wait=60") for _ in range(3)]
+        gw.wait_metric("plimsoll_key_waits_total", 3)
+        # one that is reset leaves nothing, and the others go on
+        peer.reset(waits[0])
+        barrier.unlink()
+        answer = peer.answer(run)
+        for wait in waits[1:]:
+            assert peer.answer(wait, seconds=20).json()["response"] == answer.json()
+        again = peer.answer(peer.run(code, new_id(), more=with_key('"streams"')))
+        assert again.body == answer.body and again.header("Plimsoll-Replayed") == "1"
+        refused_early(peer.answer(peer.run("1", more=with_key("streams"))), "invalid_argument", "request")
     assert gw.metric("plimsoll_runs_total") == 1
