@@ -84,11 +84,17 @@ struct role_ledger {
 };
 
 void role_ledger_check(const role_ledger_t *ledger);
+
+/* role_ledger_items.c */
 item_t *role_ledger_find(const role_ledger_t *ledger, const char *stamp);
 /* A new item of this instance; NULL past ROLE_LEDGER_ITEMS_MAX. */
 item_t *role_ledger_item(role_ledger_t *ledger, const char *stamp);
 /* Its absence is confirmed. May free it. */
 void role_ledger_item_gone(item_t *item);
+/* Writes what Redis has not taken of it, when that can be. May free it. */
+void role_ledger_item_send(item_t *item);
+void role_ledger_send_all(role_ledger_t *ledger);
+void role_ledger_on_write_timer(loop_timer_t *timer);
 /* What it says has changed. */
 void role_ledger_item_changed(item_t *item);
 void role_ledger_meters(role_ledger_t *ledger);
