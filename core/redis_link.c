@@ -165,6 +165,8 @@ static void pause_then_retry(redis_link_t *link)
         link->_pause_ms = REDIS_RECONNECT_MIN_MS;
     link->state = LINK_PAUSED;
     loop_timer_start(link->loop, &link->_timer, pause_left(link));
+    if (link->_is_hopping && !was_up)
+        return; /* a node that names another one is no failure, and nothing to tell of */
     link->_pause_ms = link->_pause_ms > REDIS_RECONNECT_MAX_MS / 2 ? REDIS_RECONNECT_MAX_MS : link->_pause_ms * 2;
     link->callbacks->on_down(link->owner, was_up, link->_reason);
 }
@@ -197,7 +199,9 @@ void redis_link_follow(redis_link_t *link, const char *text)
     }
     redis_node_t node = {mem_strdup(moved.host[0] != '\0' ? moved.host : here), moved.port};
     redis_link_hold(link);
+    link->_is_hopping = true;
     redis_link_fail(link, text);
+    link->_is_hopping = false;
     if (link->state == LINK_PAUSED && link->_node.host == NULL) {
         link->_node = node;
         link->_hops = hops;

@@ -58,6 +58,7 @@ struct redis_link {
     loop_task_t _flush;
     redis_node_t _node; /* what a Sentinel or another node named; host NULL = the configured address */
     unsigned _hops;     /* nodes that named another one, in a row */
+    bool _is_hopping;   /* the end under way is for the sake of the node that was named */
     redis_sentinel_t *_locating;
     unsigned _sentinel; /* the one to ask first */
     redis_tls_t *_tls;

@@ -33,6 +33,7 @@ def test_any_node_leads_to_the_one_with_the_slot(cluster, gateway):
         assert answer.header("Plimsoll-Replayed") == (None if i == 0 else "1")
         gw.ok("standin: answer", new_id())
         assert len(gw.get("/v1/runs").json()["runs"]) == 2 + i
+        assert not gw.log_lines("record store away")
         gw.stop()
     assert [port for port, n in keys_of(cluster).items() if n] == [home.port]
 

@@ -259,6 +259,23 @@ def test_a_full_server_refuses_runs_and_keeps_what_it_has(server, gateway):
     assert gw.run(code, held).header("Plimsoll-Replayed") == "1"
 
 
+@pytest.mark.faults
+def test_a_master_without_its_replicas_refuses_runs_until_they_are_back(server, gateway):
+    gw = logged(gateway, PLIMSOLL_REDIS_URL=f"redis://127.0.0.1:{server.port}")
+    code, barrier = gw.barrier()
+    held, fresh = new_id(), new_id()
+    run = gw.in_background(code, held)
+    gw.wait_inflight(1)
+    server.ask("CONFIG", "SET", "min-replicas-to-write", "1")
+    refused(gw.run("standin: answer", fresh), "unavailable", "capacity", fresh)
+    barrier.unlink()
+    assert run.join().status == 200
+    server.ask("CONFIG", "SET", "min-replicas-to-write", "0")
+    wait_for(lambda: gw.run("standin: answer", fresh).status == 200, "runs to be taken again")
+    wait_for(lambda: gw.metric("plimsoll_settle_backlog") == 0, "what waited to be written")
+    assert gw.run(code, held).header("Plimsoll-Replayed") == "1"
+
+
 @pytest.fixture
 def slow(server):
     s = r.Slow(server)

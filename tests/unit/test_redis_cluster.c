@@ -108,6 +108,7 @@ static void the_node_that_has_the_slot_is_found_before_it_is_up(void **state)
     moves_to(a.home, &a, "MOVED", &b);
     open_at(&s, &a, true);
     run_until(s.ups == 1);
+    assert_int_equal(s.downs, 0); /* nothing went wrong on the way */
     assert_int_equal(set(s.r).status, REDIS_REPLY);
     assert_int_equal(atomic_load(&a.connections), 1);
     assert_int_equal(atomic_load(&b.connections), 1);
