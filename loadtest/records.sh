@@ -25,14 +25,14 @@ done
 [ "$(redis ping)" = PONG ]
 
 # Keys and arguments as records_bench has them: the same lengths, fresh ids, limits that are never reached.
-digest=585a1b46c55ebacc1dfdd4336e302328c32ed3e2e7e8a8b460d252d0454be8fc
+ids=585a1b46c55ebacc1dfdd4336e302328__rand_int__aaaa # 32 bytes of a digest, 16 of a run
 tag='plimsoll:2:{default}:__rand_int__aaaaaaaaaaaaaaaaaaaa'
 id=__rand_int____rand_int__aaaaaaaa
 sha=$(redis script load "$("$bench" --admit-script)")
 
 admissions() {
     redis-benchmark -s "$sock" -c "$clients" -P 64 -n "$n" -r 100000000 --csv EVALSHA "$sha" 3 "$tag:slots" "$tag:rate" \
-        "$tag:claim:$id" p "$digest" "$id" 45000 86445000 100000 1 1000000 1000 | tail -n 1 | awk -F'","' '{print $2}'
+        "$tag:claim:$id" p "$ids" "$id" 45000 604845000 100000 1 1000000 1000 | tail -n 1 | awk -F'","' '{print $2}'
 }
 
 pairs() {

@@ -2,7 +2,7 @@
  * How many runs a second one store takes: admission and settling of fresh ids through one connection, many in flight.
  * Starts nothing itself; records.sh starts a private Redis and holds the figure against redis-benchmark.
  *
- *   records_bench URL [pairs [in flight [callers]]]      prints pairs a second
+ *   records_bench URL [pairs [in flight [callers [none]]]]      prints pairs a second; none: answers without output
  *   records_bench --admit-script                         prints the admission script
  */
 #include <stdbool.h>
@@ -109,8 +109,10 @@ static void on_admitted(void *data, const store_admitted_t *admitted)
                                        .request_sha256 = DIGEST,
                                        .result_sha256 = DIGEST,
                                        .record_sha256 = DIGEST,
-                                       .started_unix_ms = 1790000000000,
-                                       .ended_unix_ms = 1790000004210,
+                                       .spent = {.seconds_ms = 4210},
+                                       .trace_id = "4bf92f3577b34da6a3ce929d0e0e4736",
+                                       .started_unix_ms = clock_wall_ms() - 4210,
+                                       .ended_unix_ms = clock_wall_ms(),
                                        .record = bench.record,
                                        .record_len = bench.record_len,
                                        .answer = bench.answer,
@@ -153,8 +155,8 @@ int main(int argc, char **argv)
         fputs(STORE_LUA_ADMIT, stdout);
         return 0;
     }
-    if (argc < 2 || argc > 5) {
-        fprintf(stderr, "usage: records_bench URL [pairs [in flight [callers]]]\n");
+    if (argc < 2 || argc > 6 || (argc == 6 && strcmp(argv[5], "none") != 0)) {
+        fprintf(stderr, "usage: records_bench URL [pairs [in flight [callers [none]]]]\n");
         return 2;
     }
     redis_address_t address;
@@ -169,6 +171,11 @@ int main(int argc, char **argv)
     log_init("bench", LOG_FORMAT_JSON, LOG_WARN);
     random_init();
     pack();
+    if (argc == 6) {
+        free(bench.answer);
+        bench.answer = NULL;
+        bench.answer_len = 0;
+    }
     bench.loop = loop_create();
     bench.store = store_create(bench.loop, &address, &(store_settings_t){.installation = "default"},
                                &(store_callbacks_t){.on_settled = NULL});

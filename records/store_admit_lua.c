@@ -129,7 +129,7 @@ const char STORE_LUA_ADMIT[] =
     "  if wait > 0 then return {7, left, tat - us, wait, used, 2, 0, math.floor(window / interval), 0} end\n"
     "end\n"
     "if ARGV[10] then\n"
-    "  local P = ARGV[10]\n" STORE_BILL_COUNT_LUA "  local C, run = P .. ARGV[28] .. ':', ARGV[3]\n"
+    "  local P = ARGV[10]\n" STORE_BILL_DAY_LUA STORE_BILL_SUMS_LUA "  local C, run = P .. ARGV[28] .. ':', ARGV[3]\n"
     "  local function refuse(cap, is_total, limit, have, wait)\n"
     "    return {7, left, tat - us, wait, used, cap, is_total, limit, have}\n"
     "  end\n"

@@ -14,7 +14,7 @@
  * in the spool of a gateway that somebody starts again. */
 _Static_assert(STORE_DAYS_KEPT == 40 && STORE_AMOUNT_MAX == INT64_C(100000000000000), "3456000000 ms and 1e14 below");
 
-#define STORE_BILL_COUNT_LUA                                                                                           \
+#define STORE_BILL_DAY_LUA                                                                                             \
     "local function bill_day(ms)\n" /* Civil date of a day's number: proleptic Gregorian, eras of 400 years that begin \
                                        in March. */                                                                    \
     "  local z = math.floor(ms / 86400000) + 719468\n"                                                                 \
@@ -27,7 +27,10 @@ _Static_assert(STORE_DAYS_KEPT == 40 && STORE_AMOUNT_MAX == INT64_C(100000000000
     "  local m = mp < 10 and mp + 3 or mp - 9\n"                                                                       \
     "  return string.format('%04d%02d%02d', yoe + era * 400 + (m <= 2 and 1 or 0), m, doy - math.floor((153 * mp + "   \
     "2) / 5) + 1)\n"                                                                                                   \
-    "end\n" /* Runs and amounts of a `day:` or `holds` hash; nil when it is not ours to understand. */                 \
+    "end\n"
+
+#define STORE_BILL_SUMS_LUA                                                                                            \
+    /* Runs and amounts of a `day:` or `holds` hash; nil when it is not ours to understand. */                         \
     "local function bill_read(key)\n"                                                                                  \
     "  local v = redis.pcall('HMGET', key, 'runs', 'seconds_ms', 'paid_ms', 'cost_micro', 'unpriced_ms')\n"            \
     "  if v.err then return nil end\n"                                                                                 \
@@ -154,61 +157,61 @@ _Static_assert(STORE_DAYS_KEPT == 40 && STORE_AMOUNT_MAX == INT64_C(100000000000
  * Days are split at midnight of Redis' clock. The run's record, if there is one, shows the new amounts.
  */
 #define STORE_BILL_LUA                                                                                                 \
-    STORE_BILL_COUNT_LUA                                                                                               \
-    /* The run's record shows what was charged for it. */                                                              \
-    "local function bill_show(run, tag, more, s, p, c, known)\n"                                                       \
-    "  local key = P .. tag .. ':run:' .. run\n"                                                                       \
-    "  local head = redis.pcall('GETRANGE', key, '0', '46')\n"                                                         \
-    "  if type(head) ~= 'string' or #head ~= 47 or string.byte(head) ~= 2 then return nil end\n"                       \
-    "  local flags = string.byte(head, 9)\n"                                                                           \
-    "  local had, had_p, had_c = struct.unpack('>I6I6I6', head, 30)\n"                                                 \
-    "  if more == nil then return had end\n"                                                                           \
-    "  if more then s, p, c = s + had, p + had_p, c + had_c end\n"                                                     \
-    "  local was = math.floor(flags / 32) % 2 == 1\n"                                                                  \
-    "  if was ~= (known and (was or had == 0 or not more)) then\n"                                                     \
-    "    redis.call('SETRANGE', key, '8', string.char(was and flags - 32 or flags + 32))\n"                            \
-    "  end\n"                                                                                                          \
-    "  redis.call('SETRANGE', key, '29', struct.pack('>I6I6I6', math.min(s, 1e14), math.min(p, 1e14), math.min(c, "    \
-    "1e14)))\n"                                                                                                        \
-    "end\n"                                                                                                            \
-    "local function bill_removed(run, tag, total, reported, paid, price)\n"                                            \
-    "  local t = redis.call('TIME')\n"                                                                                 \
-    "  local ms = t[1] * 1000 + math.floor(t[2] / 1000)\n"                                                             \
-    "  local held, known = bill_ticket(run), paid ~= 1 or price > 0\n"                                                 \
-    "  if held == false then return 64 end\n"                                                                          \
-    "  total = math.max(0, math.min(math.floor(total), 1e14))\n"                                                       \
-    "  local function amounts(s)\n"                                                                                    \
-    "    return s, paid == 1 and s or 0, price > 0 and math.min(math.ceil(s / 3600000 * price), 1e14) or 0\n"          \
-    "  end\n" /* Already charged by who settled the run, or to be charged by it: only what came later is added. */     \
-    "  local settled = 0\n"                                                                                            \
-    "  if reported > 0 then\n"                                                                                         \
-    "    settled = math.floor(reported)\n"                                                                             \
-    "  elseif not held then\n"                                                                                         \
-    "    settled = bill_show(run, tag)\n"                                                                              \
-    "  end\n"                                                                                                          \
-    "  if settled and (reported > 0 or not held) then\n"                                                               \
-    "    local late = total - settled\n"                                                                               \
-    "    if late <= 0 then return 0 end\n"                                                                             \
-    "    local s, p, c = amounts(late)\n"                                                                              \
-    "    bill_show(run, tag, true, s, p, c, known)\n"                                                                  \
-    "    return bill_both(tag, ms - late, s, p, c, 1) and 0 or 64\n"                                                   \
-    "  end\n"                                                                                                          \
-    "  local ok = true\n"                                                                                              \
-    "  local s, p, c = amounts(total)\n"                                                                               \
-    "  if held and bill_is_held(held) then\n"                                                                          \
-    "    ok = bill_unhold(held)\n"                                                                                     \
-    "  elseif held and held[1] == 'X' then\n"                                                                          \
-    "    ok = bill_both(held[2], held[4], held[5], held[6], held[7], -1)\n"                                            \
-    "  end\n"                                                                                                          \
-    "  if held and held[1] == 'B' then\n"                                                                              \
-    "    bill_show(run, tag, true, s, p, c, known)\n"                                                                  \
-    "  else\n"                                                                                                         \
-    "    bill_show(run, tag, false, s, p, c, known)\n"                                                                 \
-    "  end\n"                                                                                                          \
-    "  ok = bill_both(tag, ms - total, s, p, c, 1) and ok\n"                                                           \
-    "  if held and held[1] == 'B' then s, p, c = s + held[5], p + held[6], c + held[7] end\n"                          \
-    "  bill_note(run, {'B', tag, ms + 691200000, ms, s, p, c, held and held[8] or 0, held and held[9] or 0})\n"        \
-    "  return ok and 0 or 64\n"                                                                                        \
-    "end\n"
+    STORE_BILL_DAY_LUA STORE_BILL_SUMS_LUA /* The run's record shows what was charged for it. */                       \
+        "local function bill_show(run, tag, more, s, p, c, known)\n"                                                   \
+        "  local key = P .. tag .. ':run:' .. run\n"                                                                   \
+        "  local head = redis.pcall('GETRANGE', key, '0', '46')\n"                                                     \
+        "  if type(head) ~= 'string' or #head ~= 47 or string.byte(head) ~= 2 then return nil end\n"                   \
+        "  local flags = string.byte(head, 9)\n"                                                                       \
+        "  local had, had_p, had_c = struct.unpack('>I6I6I6', head, 30)\n"                                             \
+        "  if more == nil then return had end\n"                                                                       \
+        "  if more then s, p, c = s + had, p + had_p, c + had_c end\n"                                                 \
+        "  local was = math.floor(flags / 32) % 2 == 1\n"                                                              \
+        "  if was ~= (known and (was or had == 0 or not more)) then\n"                                                 \
+        "    redis.call('SETRANGE', key, '8', string.char(was and flags - 32 or flags + 32))\n"                        \
+        "  end\n"                                                                                                      \
+        "  redis.call('SETRANGE', key, '29', struct.pack('>I6I6I6', math.min(s, 1e14), math.min(p, 1e14), "            \
+        "math.min(c, "                                                                                                 \
+        "1e14)))\n"                                                                                                    \
+        "end\n"                                                                                                        \
+        "local function bill_removed(run, tag, total, reported, paid, price)\n"                                        \
+        "  local t = redis.call('TIME')\n"                                                                             \
+        "  local ms = t[1] * 1000 + math.floor(t[2] / 1000)\n"                                                         \
+        "  local held, known = bill_ticket(run), paid ~= 1 or price > 0\n"                                             \
+        "  if held == false then return 64 end\n"                                                                      \
+        "  total = math.max(0, math.min(math.floor(total), 1e14))\n"                                                   \
+        "  local function amounts(s)\n"                                                                                \
+        "    return s, paid == 1 and s or 0, price > 0 and math.min(math.ceil(s / 3600000 * price), 1e14) or 0\n"      \
+        "  end\n" /* Already charged by who settled the run, or to be charged by it: only what came later is added. */ \
+        "  local settled = 0\n"                                                                                        \
+        "  if reported > 0 then\n"                                                                                     \
+        "    settled = math.floor(reported)\n"                                                                         \
+        "  elseif not held then\n"                                                                                     \
+        "    settled = bill_show(run, tag)\n"                                                                          \
+        "  end\n"                                                                                                      \
+        "  if settled and (reported > 0 or not held) then\n"                                                           \
+        "    local late = total - settled\n"                                                                           \
+        "    if late <= 0 then return 0 end\n"                                                                         \
+        "    local s, p, c = amounts(late)\n"                                                                          \
+        "    bill_show(run, tag, true, s, p, c, known)\n"                                                              \
+        "    return bill_both(tag, ms - late, s, p, c, 1) and 0 or 64\n"                                               \
+        "  end\n"                                                                                                      \
+        "  local ok = true\n"                                                                                          \
+        "  local s, p, c = amounts(total)\n"                                                                           \
+        "  if held and bill_is_held(held) then\n"                                                                      \
+        "    ok = bill_unhold(held)\n"                                                                                 \
+        "  elseif held and held[1] == 'X' then\n"                                                                      \
+        "    ok = bill_both(held[2], held[4], held[5], held[6], held[7], -1)\n"                                        \
+        "  end\n"                                                                                                      \
+        "  if held and held[1] == 'B' then\n"                                                                          \
+        "    bill_show(run, tag, true, s, p, c, known)\n"                                                              \
+        "  else\n"                                                                                                     \
+        "    bill_show(run, tag, false, s, p, c, known)\n"                                                             \
+        "  end\n"                                                                                                      \
+        "  ok = bill_both(tag, ms - total, s, p, c, 1) and ok\n"                                                       \
+        "  if held and held[1] == 'B' then s, p, c = s + held[5], p + held[6], c + held[7] end\n"                      \
+        "  bill_note(run, {'B', tag, ms + 691200000, ms, s, p, c, held and held[8] or 0, held and held[9] or 0})\n"    \
+        "  return ok and 0 or 64\n"                                                                                    \
+        "end\n"
 
 #endif

@@ -74,7 +74,8 @@ const char STORE_LUA_RECEIPT[] =
  * use, rate remaining, us until full, runs of the window, ms to its end, ms to the day's end.
  */
 const char STORE_LUA_USAGE[] =
-    "local P, call, try = ARGV[1], redis.call, redis.pcall\n" STORE_BILL_COUNT_LUA "local t = call('TIME')\n"
+    "local P, call, try = ARGV[1], redis.call, redis.pcall\n" STORE_BILL_DAY_LUA STORE_BILL_SUMS_LUA
+    "local t = call('TIME')\n"
     "local us = t[1] * 1000000 + t[2]\n"
     "local ms = math.floor(us / 1000)\n"
     "local C, today = P .. ARGV[2], bill_day(ms)\n"
@@ -114,7 +115,8 @@ const char STORE_LUA_USAGE[] =
  * that is not ours to understand, or: day, ms to the end of today, and for each caller its name, runs, spent (3), held
  * (3), slots in use. */
 const char STORE_LUA_USAGE_ALL[] =
-    "local P, call, try = ARGV[1], redis.call, redis.pcall\n" STORE_BILL_COUNT_LUA "local t = call('TIME')\n"
+    "local P, call, try = ARGV[1], redis.call, redis.pcall\n" STORE_BILL_DAY_LUA STORE_BILL_SUMS_LUA
+    "local t = call('TIME')\n"
     "local ms = t[1] * 1000 + math.floor(t[2] / 1000)\n"
     "local today = bill_day(ms)\n"
     "local day = ARGV[2] ~= '' and ARGV[2] or today\n"
