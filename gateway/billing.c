@@ -34,13 +34,21 @@ uint64_t billing_price_micro_hour(const lane_t *lane, size_t i)
     return price_micro_hour(&price);
 }
 
+/* A backend's word is cut to what can be counted. */
+static uint64_t countable(uint64_t ms)
+{
+    return ms < STORE_AMOUNT_MAX ? ms : STORE_AMOUNT_MAX;
+}
+
 static bill_t bill_of(const lane_t *lane, size_t i, uint64_t took_ms, uint64_t billable_ms)
 {
-    bill_t bill = {.amounts.seconds_ms = took_ms, .is_billed = billing_is_billed(lane, i), .is_cost_known = true};
+    bill_t bill = {
+        .amounts.seconds_ms = countable(took_ms), .is_billed = billing_is_billed(lane, i), .is_cost_known = true};
     price_t price;
     if (!bill.is_billed)
         return bill;
     bill.is_cost_known = price_now(lane->front, i, &price);
+    billable_ms = countable(billable_ms);
     bill.amounts.paid_ms = bill.is_cost_known ? price_billable_ms(&price, billable_ms) : billable_ms;
     bill.amounts.cost_micro = bill.is_cost_known ? price_cost_micro(&price, billable_ms) : 0;
     return bill;

@@ -184,6 +184,12 @@ static void charge(const run_t *run, verdict_t verdict, store_settlement_t *s)
     s->spent = run->spent.amounts;
     s->is_cost_known = run->spent.is_cost_known;
     s->keeps_hold = verdict == VERDICT_UNKNOWN && run->spent.is_billed;
+    if (verdict != VERDICT_ANSWERED || !run->spent.is_billed)
+        return;
+    metric_add(METRIC_BILLED_MS, (int64_t)s->spent.paid_ms);
+    metric_add(METRIC_COST_MICRO, (int64_t)s->spent.cost_micro);
+    if (!s->is_cost_known)
+        metric_inc(METRIC_UNPRICED_RUNS);
 }
 
 /* The last word on a run: what is recorded of it, for every copy of the gateway. */

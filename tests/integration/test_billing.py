@@ -72,6 +72,8 @@ def test_an_answer_says_what_it_cost(paid):
     assert run["paid_ms"] == int(seconds * 1000) and run["cost"] + " USD" == cost and run["currency"] == "USD"
     line = gw.wait_log("code run")
     assert line["paid_ms"] == run["paid_ms"] and line["paid_seconds"] == -(-run["paid_ms"] // 1000) and line["cost_micro"] == int(micro)
+    assert gw.metric("plimsoll_billed_milliseconds_total") == run["paid_ms"] and gw.metric("plimsoll_cost_micros_total") == int(micro)
+    assert gw.metric("plimsoll_unpriced_runs_total") == 0
     usage = spent(gw)
     # what the sandbox stayed beyond its answer is added when its absence is confirmed
     late = usage["paid_ms"]["spent"] - run["paid_ms"]
@@ -104,6 +106,7 @@ def test_without_a_current_price_the_cost_is_unknown_and_never_zero(paid, prices
     run = gw.get("/v1/runs/" + answer.header("Plimsoll-Run-Id")).json()
     assert run["cost"] == "unknown" and run["paid_ms"] > 0
     assert gw.wait_log("code run")["cost"] == "unknown"
+    assert gw.metric("plimsoll_unpriced_runs_total") == 1 and gw.metric("plimsoll_cost_micros_total") == 0
     usage = spent(gw)
     assert usage["cost"]["spent"] == "unknown" and not usage["cost"]["prices_current"] and usage["paid_ms"]["spent"] > 0
     if date:
