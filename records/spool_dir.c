@@ -76,17 +76,15 @@ static bool is_listed(const spool_t *spool, uint64_t number)
 
 /* --- a file's end --- */
 
-static void set_aside(spool_t *spool, const char *name, uint64_t at)
+static bool set_aside(spool_t *spool, const spool_file_t *f)
 {
     char aside[NAME_MAX_BYTES];
-    snprintf(aside, sizeof(aside), "%s.corrupt-%" PRIu64, name, at);
-    if (renameat(spool->dir_fd, name, spool->dir_fd, aside) != 0) {
-        log_event(LOG_ERROR, "spool_file_not_set_aside", log_str("directory", spool->dir), log_str("file", name),
-                  log_str("error", strerror(errno)));
-        return;
-    }
+    snprintf(aside, sizeof(aside), "%s.corrupt-%" PRIu64, f->path, f->corrupt_at);
+    if (renameat(spool->dir_fd, f->path, spool->dir_fd, aside) != 0)
+        return false;
     fsync(spool->dir_fd);
     log_event(LOG_WARN, "spool_file_set_aside", log_str("directory", spool->dir), log_str("file", aside));
+    return true;
 }
 
 static void say_corrupt(spool_t *spool, const char *name, uint64_t at, uint64_t before, const char *reason)
@@ -97,18 +95,29 @@ static void say_corrupt(spool_t *spool, const char *name, uint64_t at, uint64_t 
               log_str("effect", "what is before it is replayed, then the file is set aside"));
 }
 
-/* Nothing of it waits any more. */
+/* Nothing of it waits any more. One that cannot be moved out of the way stays listed, and is tried again. */
 static void retire(spool_t *spool, spool_file_t *f)
 {
-    list_remove(spool, f);
     if (f == spool->active)
         spool->active = NULL;
-    if (f->corrupt)
-        set_aside(spool, f->path, f->corrupt_at);
-    else if (unlinkat(spool->dir_fd, f->path, 0) != 0)
-        log_event(LOG_WARN, "spool_file_not_removed", log_str("directory", spool->dir), log_str("file", f->path),
+    if (f->corrupt ? set_aside(spool, f) : unlinkat(spool->dir_fd, f->path, 0) == 0 || errno == ENOENT) {
+        list_remove(spool, f);
+        spool_file_close(f);
+        return;
+    }
+    if (!f->clings)
+        log_event(LOG_ERROR, "spool_file_clings", log_str("directory", spool->dir), log_str("file", f->path),
                   log_str("error", strerror(errno)));
-    spool_file_close(f);
+    f->clings = true;
+}
+
+static void retire_again(spool_t *spool)
+{
+    for (spool_file_t *f = spool->files, *next; f != NULL; f = next) {
+        next = f->next;
+        if (f->clings)
+            retire(spool, f);
+    }
 }
 
 /* No longer written. The room past its end goes back to the disk. */
@@ -174,16 +183,18 @@ static void adopt(spool_t *spool, uint64_t number)
         return;
     }
     spool_file_t *f = fd >= 0 ? spool_file_adopt(fd, &cut) : NULL;
-    if (f == NULL) {
-        say_corrupt(spool, name, 0, 0, strerror(errno));
-        set_aside(spool, name, 0);
-        if (fd >= 0)
-            close(fd);
-        return;
-    }
+    int error = errno;
+    bool is_readable = f != NULL;
+    if (!is_readable)
+        f = spool_file_unreadable(fd);
     f->path = mem_strdup(name);
     f->name_number = number;
     list_add(spool, f);
+    if (!is_readable) {
+        say_corrupt(spool, name, 0, 0, strerror(error));
+        retire(spool, f);
+        return;
+    }
     hold_all(spool, f);
     if (cut != 0) {
         atomic_fetch_add(&spool->torn_total, 1);
@@ -278,9 +289,15 @@ Fail:
     return false;
 }
 
+/* A file is left between two syncs, so that one sync is always enough. */
+static bool is_full(const spool_t *spool, const spool_file_t *f)
+{
+    return f->synced == f->end && (!f->active || f->end >= spool->file_max);
+}
+
 bool spool_dir_append(spool_t *spool, uint32_t order_key, const spool_piece_t *pieces, size_t count)
 {
-    if (spool->active != NULL && (!spool->active->active || spool->active->end >= spool->file_max))
+    if (spool->active != NULL && is_full(spool, spool->active))
         leave_active(spool);
     if (spool->active == NULL && (spool->dir_fd < 0 || !begin_file(spool)))
         return false;
@@ -430,6 +447,7 @@ void spool_dir_look(spool_t *spool)
     bool usable = atomic_load(&spool->usable);
     if (!open_dir(spool))
         return;
+    retire_again(spool);
     if (usable)
         return;
     if (spool->active != NULL && !spool->active->active)

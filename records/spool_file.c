@@ -155,9 +155,23 @@ spool_file_t *spool_file_begin(int fd, uint64_t number)
     return file_create(fd, number);
 }
 
+static void become_corrupt(spool_file_t *f, uint64_t at)
+{
+    f->corrupt = true;
+    f->corrupt_at = f->end = f->synced = at;
+}
+
+spool_file_t *spool_file_unreadable(int fd)
+{
+    spool_file_t *f = file_create(fd, 0);
+    become_corrupt(f, 0);
+    return f;
+}
+
 void spool_file_close(spool_file_t *f)
 {
-    close(f->fd);
+    if (f->fd >= 0)
+        close(f->fd);
     free(f->entries);
     free(f->path);
     free(f);
@@ -240,12 +254,6 @@ static void note_entry(spool_file_t *f, uint32_t order_key, int64_t appended_ms,
     f->taken += taken;
     while (f->lowest != f->count && f->entries[f->lowest].taken)
         ++f->lowest;
-}
-
-static void become_corrupt(spool_file_t *f, uint64_t at)
-{
-    f->corrupt = true;
-    f->corrupt_at = f->end = f->synced = at;
 }
 
 /* Every frame up to the first that is none. */

@@ -53,6 +53,7 @@ typedef struct spool_file {
     char *path;
     uint64_t name_number;
     bool active;
+    bool clings; /* it is done, and cannot be moved out of the way */
 } spool_file_t;
 
 typedef enum {
@@ -86,6 +87,8 @@ spool_file_t *spool_file_adopt(int fd, uint64_t *cut);
 /* The same of a file that is somebody else's, or was set aside: nothing is written or cut. `*size` is all its bytes.
  * `number` serves when the file's own cannot be read. */
 spool_file_t *spool_file_look(int fd, uint64_t number, uint64_t *size);
+/* Stands for one that cannot be read; `fd` (-1: none) becomes its own. */
+spool_file_t *spool_file_unreadable(int fd);
 void spool_file_close(spool_file_t *f);
 
 /* Reads the frame at `offset`, at most up to `end` of the file's bytes. */
