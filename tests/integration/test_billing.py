@@ -126,6 +126,22 @@ def test_prices_are_reloaded_with_the_callers(paid):
     assert bill(gw.ok("standin: answer"))[1] == "2 USD"
 
 
+def test_a_new_front_has_the_prices_too(paid):
+    gw = paid({"per_second": "0", "per_run": "3"}, callers={"one": (ONE, 0)})
+    assert bill(gw.run("standin: answer", token=ONE))[1] == "3 USD"
+    front = gw.child("plimsolld-front")
+    os.kill(front, signal.SIGKILL)
+    wait_for(lambda: gw.child("plimsolld-front") not in (None, front), "a new front", 30)
+
+    def cost():
+        try:
+            answer = gw.run("standin: answer", token=ONE)
+        except (OSError, g.Closed):
+            return None
+        return answer.status == 200 and bill(answer)[1]
+    assert wait_for(cost, "the new front to serve", 30) == "3 USD"
+
+
 def test_the_worst_case_is_held_before_anything_starts(paid):
     gw = paid(PRICE)
     code, barrier = gw.barrier()
