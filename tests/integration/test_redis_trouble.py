@@ -139,7 +139,7 @@ def test_a_frozen_redis_is_answered_for_in_time_and_nothing_that_was_refused_run
     resumed = time.monotonic()
     wait_ready(gw)
     gw.ok("standin: answer", new_id())
-    assert time.monotonic() - resumed <= 1 + SLACK_S
+    assert time.monotonic() - resumed <= 1 + 2 * SLACK_S
     wait_replayed(gw)
     served = [run_id(a) for a, _ in answers if a.status == 200]
     assert len(ran.read_text().splitlines()) == before + 1 + len(served)
