@@ -74,6 +74,13 @@ static void on_state(void *data, bool up, const char *reason)
     ledger->is_up = false;
 }
 
+/* The identity with it: a Redis that has lost its data is given it again, before anybody makes another. */
+static void beat(role_ledger_t *ledger)
+{
+    ledger_beat(ledger->store, ledger->settings.instance);
+    ask_identity(ledger);
+}
+
 static void on_beat_timer(loop_timer_t *timer)
 {
     role_ledger_t *ledger = timer->data;
@@ -81,7 +88,7 @@ static void on_beat_timer(loop_timer_t *timer)
     if (ledger_is_up(ledger->store) && !ledger->is_up)
         ask_identity(ledger);
     if (ledger->is_up && ++ledger->ticks % BEAT_TICKS == 0)
-        ledger_beat(ledger->store, ledger->settings.instance);
+        beat(ledger);
     role_ledger_meters(ledger);
     loop_timer_start(ledger->loop, &ledger->beat_timer, TICK_MS);
 }

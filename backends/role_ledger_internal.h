@@ -21,9 +21,11 @@ typedef struct item {
     bool may_be_written;
     bool is_dirty; /* it does not say what this does */
     bool is_writing;
-    bool is_taken;  /* another instance answers for it */
-    bool never_was; /* and is gone */
-    bool is_gone;   /* absence confirmed: the entry is to go */
+    bool is_seen;        /* in the janitor's present reading */
+    bool is_taken;       /* another instance answers for it */
+    bool never_was;      /* and is gone */
+    bool is_gone;        /* absence confirmed: the entry is to go */
+    uint64_t written_ms; /* monotonic, of the last write that was taken */
     uint64_t write_due_ms;
     uint32_t write_pause_ms;
     co_t *asker; /* waits for the first write */

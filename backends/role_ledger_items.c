@@ -149,6 +149,7 @@ static void on_put(void *data, const ledger_answer_t *answer)
     switch (answer->status) {
     case LEDGER_DONE:
         item->is_written = true;
+        item->written_ms = clock_mono_ms();
         item->may_be_written = false;
         item->write_pause_ms = ROLE_LEDGER_RETRY_MIN_MS;
         item->entry.created_ms = answer->created_ms;

@@ -90,6 +90,8 @@ static void keep_other(janitor_round_t *round, const ledger_entry_t *entry)
 static void meet_own(role_ledger_t *ledger, const ledger_entry_t *entry, int64_t now_ms)
 {
     item_t *item = role_ledger_find(ledger, entry->stamp);
+    if (item != NULL)
+        item->is_seen = true;
     if (item == NULL) {
         if ((item = role_ledger_item(ledger, entry->stamp)) == NULL)
             return;
@@ -115,6 +117,14 @@ static void meet_own(role_ledger_t *ledger, const ledger_entry_t *entry, int64_t
     }
 }
 
+static void meet_other(role_ledger_t *ledger, janitor_round_t *round, const ledger_entry_t *entry)
+{
+    item_t *item = role_ledger_find(ledger, entry->stamp);
+    if (item != NULL)
+        item->is_seen = true; /* somebody has taken it over; the next write is told so */
+    keep_other(round, entry);
+}
+
 static void on_page(void *data, const ledger_page_t *page)
 {
     role_ledger_t *ledger = data;
@@ -125,23 +135,41 @@ static void on_page(void *data, const ledger_page_t *page)
         if (strcmp(entry->instance, ledger->settings.instance) == 0)
             meet_own(ledger, entry, page->now_ms);
         else
-            keep_other(round, entry);
+            meet_other(ledger, round, entry);
     }
     round->now_ms = page->now_ms;
     round->next_cursor = page->next_cursor;
     answered(ledger, page->is_read);
 }
 
+/* Redis has lost what this role wrote before the reading began: it is written again. */
+static void write_what_was_lost(role_ledger_t *ledger, uint64_t began_ms)
+{
+    for (item_t *item = ledger->items, *next; item != NULL; item = next) {
+        next = item->next;
+        if (item->is_seen || !item->is_written || item->is_gone || item->is_taken || item->is_writing ||
+            item->written_ms >= began_ms)
+            continue;
+        log_event(LOG_ERROR, "ledger entry lost", log_str("backend", ledger->settings.backend),
+                  log_str("stamp", item->entry.stamp));
+        role_ledger_item_changed(item);
+    }
+}
+
 static bool read_ledger(role_ledger_t *ledger, janitor_round_t *round)
 {
-    uint64_t cursor = 0;
+    uint64_t cursor = 0, began_ms = clock_mono_ms();
+    for (item_t *item = ledger->items; item != NULL; item = item->next)
+        item->is_seen = false;
     for (int pages = 0; pages < PAGES_MAX; ++pages) {
         round->has_answer = false;
         ledger_scan(ledger->store, ledger->settings.backend, cursor, on_page, ledger);
         if (!await(ledger, round))
             return false;
-        if ((cursor = round->next_cursor) == 0)
+        if ((cursor = round->next_cursor) == 0) {
+            write_what_was_lost(ledger, began_ms);
             return true;
+        }
     }
     return false;
 }

@@ -260,7 +260,33 @@ def test_a_corrupt_entry_is_named_and_left(place, copies):
     place.wait_empty(g.SETTLE_S)
 
 
+def test_only_the_roles_that_keep_a_ledger_are_given_redis(place, copies):
+    gw = copies(SANDBOX_PROVIDER="standinpaid,wasm", PLIMSOLL_INSTALLATION=NAME)
+    for name, knows in (("standinpaid", True), ("wasm", False)):
+        given = pathlib.Path(f"/proc/{role(gw, name)}/environ").read_bytes()
+        # a secret's value is wiped once it is read; its name stays
+        assert (b"PLIMSOLL_REDIS_URL" in given) == knows and (b"PLIMSOLL_INSTALLATION" in given) == knows
+        assert str(place.redis.port).encode() not in given
+    assert not gw.log_lines("fatal")
+
+
 # -- Redis trouble --
+
+
+def test_what_redis_lost_is_written_again(place, copies):
+    gw = copies()
+    hold, barrier = gw.barrier()
+    running = gw.in_background(hold, timeoutMs=60000)
+    stamp, = g.wait_for(place.sandboxes, "a sandbox")
+    g.wait_for(lambda: place.entries()[stamp][1] == "named", "its ID")
+    identity, before = place.redis.ask("GET", place.key("stamp")), place.entries()[stamp]
+    place.redis.ask("FLUSHALL")
+    g.wait_for(place.entries, "the entry again", 2 * ROUND_S + 5)
+    assert place.entries()[stamp][11] == before[11] and abs(int(place.entries()[stamp][5]) - int(before[5])) < 1000
+    g.wait_for(lambda: place.redis.ask("GET", place.key("stamp")) == identity, "the identity again", 2 * ROUND_S)
+    barrier.unlink()
+    running.join()
+    place.wait_empty(20)
 
 
 def test_no_create_without_the_ledger(place, copies):

@@ -360,6 +360,38 @@ static void a_removal_waits_for_redis(void **state)
     assert_int_equal(direct_int("HLEN " HASH), 0);
 }
 
+static const char *lost_stamp;
+
+static bool is_back(void)
+{
+    return direct_int("HEXISTS " HASH " %s", lost_stamp) == 1;
+}
+
+static void what_redis_lost_is_written_again(void **state)
+{
+    char identity[LEDGER_STAMP + 1];
+    (void)state;
+    open_ledger(&BILLED, true, "refuse");
+    asking_t asking = ask(false);
+    role_ledger_name(ledger, asking.stamp, "sb-1");
+    snprintf(identity, sizeof(identity), "%s", role_ledger_installation(ledger));
+    turn_for(100);
+    int64_t created_ms = stored(asking.stamp).created_ms;
+    direct_do("FLUSHALL");
+    lost_stamp = asking.stamp;
+    janitor_look(ledger);
+    turn_until(is_back);
+    assert_string_equal(stored(asking.stamp).id, "sb-1");
+    assert_true(llabs(stored(asking.stamp).created_ms - created_ms) < 50);
+    while (direct_int("EXISTS " STAMP_KEY) == 0) /* with the next beat */
+        turn_for(50);
+    redisReply *reply = direct("GET " STAMP_KEY);
+    assert_string_equal(reply->str, identity);
+    freeReplyObject(reply);
+    role_ledger_release(ledger, asking.stamp);
+    turn_until(is_empty);
+}
+
 /* --- what others left --- */
 
 static void a_dead_instances_sandbox_is_adopted_and_a_living_ones_is_not(void **state)
@@ -527,6 +559,7 @@ int main(void)
         TEST(an_ask_that_is_canceled_leaves_no_entry),
         TEST(without_redis_only_labels_can_stand_in),
         TEST(a_removal_waits_for_redis),
+        TEST(what_redis_lost_is_written_again),
         TEST(a_dead_instances_sandbox_is_adopted_and_a_living_ones_is_not),
         TEST(a_local_instance_that_answers_is_not_dead),
         TEST(what_an_operator_condemns_goes),
