@@ -172,6 +172,15 @@ def test_a_callers_allowance(paid, allowance, fits):
     assert gw.run("standin: answer", timeoutMs=10000, token=TWO).status == 200
 
 
+def test_an_allowance_changes_with_the_callers_file(paid):
+    gw = paid(PRICE, callers={"one": (ONE, 1)})
+    capped(gw.run("standin: answer", timeoutMs=10000, token=ONE), "paid-seconds", "caller")
+    gw.write_callers({"one": {"token_sha256": g.token_hash(ONE), "scopes": ["code:run"], "paid_seconds_per_day": 100}})
+    gw.signal(1)
+    wait_for(lambda: gw.run("standin: answer", timeoutMs=10000, token=ONE).status == 200, "the new allowance")
+    assert gw.get("/v1/usage", token=ONE).json()["paid_ms"]["limit"] == 100000
+
+
 def test_the_gateways_allowance_is_told_without_a_number(paid):
     gw = paid(PRICE, callers={"one": (ONE, 0), "two": (TWO, 0)}, SANDBOX_PAID_SECONDS_PER_DAY="50")
     code, barrier = gw.barrier()

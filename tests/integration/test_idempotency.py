@@ -1,5 +1,7 @@
 """Idempotency-Key beside the request ID: it has the claim, so clients that mint a fresh ID for every HTTP request retry safely."""
 import http.client
+import signal
+import time
 import urllib.parse
 
 import plimsoll_client
@@ -315,6 +317,21 @@ def test_the_official_client_retries_safely_with_a_key(gateway, monkeypatch):
             client.run_javascript("another")
     assert len(set(sent)) == 4 and len({r.stdout for r in results}) == 1 and len({r.record.sha256 for r in results}) == 1
     assert gw.metric("plimsoll_runs_total") == 1
+
+
+def test_without_redis_nothing_is_known_of_a_key(gateway, redis):
+    gw = gateway(**STANDIN, PLIMSOLL_REDIS_URL=redis.url)
+    request_id = new_id()
+    gw.ok("standin: answer", request_id)
+    redis.signal(signal.SIGSTOP)
+    try:
+        began = time.monotonic()
+        for answer in (by_key(gw, request_id), by_key(gw, request_id, 60)):
+            assert answer.status == 503 and answer.code == "unavailable" and answer.header("Retry-After") == "1"
+        assert time.monotonic() - began < 5  # and not after a minute
+    finally:
+        redis.signal(signal.SIGCONT)
+    wait_for(lambda: by_key(gw, request_id).status == 200, "the store to answer again")
 
 
 # -- over HTTP/2 --
