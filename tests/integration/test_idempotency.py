@@ -1,5 +1,7 @@
 """Idempotency-Key beside the request ID: it has the claim, so clients that mint a fresh ID for every HTTP request retry safely."""
 import http.client
+import json
+import random
 import signal
 import time
 import urllib.parse
@@ -285,6 +287,41 @@ def test_a_wait_follows_a_run_of_another_copy(gateway, redis):
     barrier.unlink()
     answer = run.join()
     assert wait.join(20).json()["response"] == answer.json()
+
+
+def test_waits_that_come_and_go_while_runs_settle(gateway):
+    gw = gateway(**STANDIN, SANDBOX_MAX_CONCURRENT="128", PLIMSOLL_MAX_CONNECTIONS_PER_ADDRESS="0")
+    random.seed(7)
+
+    def one(n):
+        key = f"churn{n % 5}-{n // 5}"
+        run = gw.start_run(f"standin: hold {random.randrange(40)}") if n % 3 == 0 else None
+        c = gw.connect()
+        body = json.dumps(g.javascript(f"standin: hold {random.randrange(40)}")).encode()
+        c.send(g.request(g.RUN, body, gw.headers(more=with_key(f'"{key}"'))))
+        waits = []
+        for _ in range(4):
+            w = gw.connect()
+            w.send(g.head(f"/v1/runs/by-key/{key}?wait=60", gw.headers(content_type=None), "GET"))
+            waits.append(w)
+        for w in waits[:2]:
+            if random.random() < 0.5:
+                w.reset()
+            else:
+                w.close()
+        if n % 4 == 0:
+            c.reset()  # its own caller leaves: unknown, or answered already
+        else:
+            assert c.read_answer().status == 200
+        found = [w.read_answer() for w in waits[2:]]
+        assert all(a.status in (200, 404) for a in found), found  # a wait may have come before its run
+        if run is not None:
+            run.close()
+        return [a.json()["state"] for a in found if a.status == 200]
+    jobs = [g.Background(lambda n=n: one(n)) for n in range(40)]
+    states = {state for job in jobs for state in job.join()}
+    assert states <= {"answered", "unknown"} and "answered" in states
+    wait_for(lambda: gw.metric("plimsoll_inflight") == 0 and gw.metric("plimsoll_connections_open") <= 1, "everything to be over")
 
 
 def test_waits_end_when_the_gateway_drains(gateway):
