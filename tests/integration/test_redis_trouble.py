@@ -1,6 +1,7 @@
 """Redis frozen, killed and started again, and the spool meanwhile: every request is answered in time, every answered run's record reaches Redis
 exactly once and in its caller's order, whatever dies when; and without room for records nothing runs."""
 import os
+import random
 import signal
 import subprocess
 import threading
@@ -331,6 +332,80 @@ def test_a_front_killed_while_it_sends_records_sends_each_once(gateway, keeping,
     assert history(gw) == served
     # the log has a leaf for each, and no more
     assert gw.get("/v1/log/head").json()["size"] in (20, "20")
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_fronts_and_redis_die_and_freeze_in_any_order_and_no_answered_run_is_lost_or_out_of_order(gateway, keeping, seed):
+    rng = random.Random(seed)
+    callers = {f"team-{i}": g.secrets.token_hex(24) for i in range(4)}
+    gw = gateway(start=False, PLIMSOLL_REDIS_URL=keeping.url, **SERVE)
+    gw.write_callers(callers)
+    gw.settings.pop("PLIMSOLL_TOKEN", None)
+    gw.start()
+    answered = {c: [] for c in callers}
+    over = threading.Event()
+
+    def load(caller, token):
+        n = 0
+        while not over.is_set():
+            n += 1
+            try:
+                answer = gw.run("standin: answer", new_id() if n % 3 == 0 else None, token=token)
+            except (OSError, g.Closed):
+                time.sleep(0.02)
+                continue
+            if answer.status == 200:
+                answered[caller].append(run_id(answer))
+            else:
+                time.sleep(0.01)
+
+    jobs = [g.Background(lambda c=c, t=t: load(c, t)) for c, t in callers.items()]
+
+    def progress():
+        """Every caller is served, whatever is down just now; a new front takes a moment."""
+        before = {c: len(a) for c, a in answered.items()}
+        wait_for(lambda: all(len(a) > before[c] + 2 for c, a in answered.items()), "runs to be answered", 60)
+
+    def kill_front():
+        restarts = len(gw.log_lines("process restarted", process="front"))
+        os.kill(wait_for(lambda: gw.child("plimsolld-front"), "a front"), signal.SIGKILL)
+        wait_for(lambda: len(gw.log_lines("process restarted", process="front")) > restarts, "a new front", 30)
+
+    down = frozen = False
+    try:
+        for _ in range(8):
+            progress()
+            what = rng.choice(["redis", "freeze", "front", "front"])
+            if what == "front":
+                kill_front()
+            elif what == "freeze" and not down:
+                keeping.signal(signal.SIGCONT if frozen else signal.SIGSTOP)
+                frozen = not frozen
+            elif down:
+                keeping.start()
+                down = False
+            else:
+                keeping.kill()
+                down, frozen = True, False
+        progress()
+    finally:
+        over.set()
+        for job in jobs:
+            job.join()
+        if frozen:
+            keeping.signal(signal.SIGCONT)
+    if down:
+        keeping.start()
+    wait_ready(gw, 30)
+    wait_replayed(gw)
+    gw.wait_metric("plimsoll_settle_backlog", 0)
+    for caller, token in callers.items():
+        recorded = history(gw, token)
+        assert len(set(recorded)) == len(recorded)
+        # others are there too: a front died before it answered for them
+        told = set(answered[caller])
+        assert [r for r in recorded if r in told] == answered[caller]
+    assert gw.metric("plimsoll_spool_set_aside_total") == 0
 
 
 # -- the spool's own trouble --
