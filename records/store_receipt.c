@@ -56,8 +56,8 @@ void store_receipt(store_t *store, const store_settlement_t *refusal)
     args.nkeys = args.argc;
     store_argv_add(&args, (const char *)value, STORE_ID / 2 + len);
     store_argv_add_number(&args, ttl, store->run_ttl_ms);
-    redis_eval(store_redis_for(store, refusal->run_id), &store->receipt, STORE_DEADLINE_MS, on_reply, store, args.nkeys,
-               args.argc, args.base, args.len);
+    redis_eval(store_redis_for(store, prefix.text + store->root.len), &store->receipt, STORE_DEADLINE_MS, on_reply,
+               store, args.nkeys, args.argc, args.base, args.len);
     free(value);
     free(run);
 }

@@ -366,7 +366,11 @@ typedef struct {
     size_t count;
     struct {
         char run_id[33], request_id[33], verdict[16], backend[40], tier[16], kind[16], request_sha256[65],
-            result_sha256[65], record_sha256[65], unknown_code[40], reason[40], trace_id[300], caller[300];
+            result_sha256[65], record_sha256[65], unknown_code[40], reason[40], trace_id[300], caller[300],
+            client_request_id[300], idempotency_key[300], limits[300];
+        store_amounts_t spent;
+        bool cost_known;
+        int64_t log_index;
         int64_t started, ended;
         int32_t exit_code;
         bool timed_out, canceled;
@@ -400,6 +404,12 @@ static __attribute__((unused)) void note_runs(void *data, store_lookup_t found, 
         copy_text(out->runs[i].reason, runs[i].reason);
         copy_text(out->runs[i].trace_id, runs[i].trace_id);
         copy_text(out->runs[i].caller, runs[i].caller);
+        copy_text(out->runs[i].client_request_id, runs[i].client_request_id);
+        copy_text(out->runs[i].idempotency_key, runs[i].idempotency_key);
+        copy_text(out->runs[i].limits, runs[i].limits);
+        out->runs[i].spent = runs[i].spent;
+        out->runs[i].cost_known = runs[i].is_cost_known;
+        out->runs[i].log_index = runs[i].log_index;
         out->runs[i].started = runs[i].started_unix_ms;
         out->runs[i].ended = runs[i].ended_unix_ms;
         out->runs[i].exit_code = runs[i].exit_code;
