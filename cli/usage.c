@@ -1,7 +1,9 @@
 /* `plimsoll usage`: GET /v1/usage; with --all, the operator's view of every caller. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "cli/command.h"
 #include "cli/exit_codes.h"
@@ -68,9 +70,17 @@ static bool parse(int argc, char **argv, usage_options_t *options)
     return true;
 }
 
+/* YYYYMMDD of the calendar: timegm moves what is none, such as 20260230, to another day. */
 static bool is_day(const char *text)
 {
-    return strlen(text) == 8 && strspn(text, "0123456789") == 8;
+    char again[9];
+    if (strlen(text) != 8 || strspn(text, "0123456789") != 8)
+        return false;
+    int n = atoi(text);
+    struct tm tm = {.tm_year = n / 10000 - 1900, .tm_mon = n / 100 % 100 - 1, .tm_mday = n % 100};
+    time_t day = timegm(&tm);
+    return gmtime_r(&day, &tm) != NULL && strftime(again, sizeof(again), "%Y%m%d", &tm) == 8 &&
+           strcmp(again, text) == 0;
 }
 
 /* --- the caller's own --- */

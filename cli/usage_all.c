@@ -12,6 +12,7 @@
 #include "cli/table.h"
 #include "config/decimal.h"
 #include "config/options.h"
+#include "config/options_rules.h"
 #include "config/prices.h"
 #include "config/redis_settings.h"
 #include "core/clock.h"
@@ -28,6 +29,7 @@ typedef struct {
     bool is_done, is_away;
     json_t *rows;
     char cursor[STORE_CLAIM_KEY_MAX];
+    char reason[160]; /* why the store is away, as it was told last */
 } reading_t;
 
 static void ignore_settled(void *data, const char *claim_key)
@@ -35,9 +37,11 @@ static void ignore_settled(void *data, const char *claim_key)
     (void)data, (void)claim_key;
 }
 
-static void ignore_state(void *data, bool up, const char *reason)
+static void on_state(void *data, bool up, const char *reason)
 {
-    (void)data, (void)up, (void)reason;
+    reading_t *r = data;
+    (void)up;
+    snprintf(r->reason, sizeof(r->reason), "%s", reason != NULL ? reason : "");
 }
 
 static json_t *money(uint64_t micro, bool is_known)
@@ -142,6 +146,8 @@ static bool read_settings(redis_address_t *address)
 {
     problems_t problems = {0};
     options_load_role(ROLE_CLI, &problems, NULL);
+    if (!is_installation_name(option_str(OPT_PLIMSOLL_INSTALLATION)))
+        problems_add(&problems, "PLIMSOLL_INSTALLATION takes 1 to %d of a-z, 0-9 and -", INSTALLATION_NAME_MAX);
     if (problems.count == 0) {
         name_private_redis();
         redis_settings_read(address, &problems);
@@ -155,18 +161,20 @@ static bool read_settings(redis_address_t *address)
 
 int usage_all(const char *day, bool json)
 {
-    static const store_callbacks_t callbacks = {ignore_settled, ignore_state, NULL};
     redis_address_t address;
     if (!read_settings(&address))
         return CLI_CONFIG;
     const store_settings_t settings = {.installation = option_str(OPT_PLIMSOLL_INSTALLATION)};
     reading_t r = {.loop = loop_create(), .rows = json_array()};
+    const store_callbacks_t callbacks = {ignore_settled, on_state, &r};
     r.store = store_create(r.loop, &address, &settings, &callbacks);
     bool fine = read_all(&r, day), told = true;
     if (!fine) {
-        fputs("plimsoll: error: the records' Redis does not answer; PLIMSOLL_REDIS_URL or PLIMSOLL_STATE_DIR say where "
-              "it is\n",
-              stderr);
+        fprintf(
+            stderr,
+            "plimsoll: error: the records' Redis does not answer (%s); PLIMSOLL_REDIS_URL or PLIMSOLL_STATE_DIR say "
+            "where it is\n",
+            r.reason[0] != '\0' ? r.reason : "no reason is known");
     } else if (json) {
         json_t *page = json_pack("{s:O}", "callers", r.rows);
         told = json_print(page);

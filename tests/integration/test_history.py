@@ -255,3 +255,19 @@ def test_usage_of_everybody_in_the_private_redis(gateway):
 def test_usage_of_everybody_without_redis(gw):
     out = plimsoll(gw, "usage", "--all", PLIMSOLL_REDIS_URL=f"redis://127.0.0.1:{g.free_port()}/0")
     assert out.returncode == 1 and "does not answer" in out.stderr
+
+
+def test_usage_of_everybody_aborted_on_an_installation_with_capitals(gw):
+    out = plimsoll(gw, "usage", "--all", PLIMSOLL_REDIS_URL=f"redis://127.0.0.1:{g.free_port()}/0", PLIMSOLL_INSTALLATION="BAD")
+    assert out.returncode == 78 and "PLIMSOLL_INSTALLATION takes 1 to 32 of a-z, 0-9 and -" in out.stderr
+
+
+@pytest.mark.parametrize("day", ["20261232", "20260230", "20261301", "20260001", "2026113", "202611300", "2026113x", "-2026113", ""])
+def test_usage_took_days_that_no_calendar_has(gw, day):
+    out = plimsoll(gw, "usage", "--all", "--day", day, PLIMSOLL_REDIS_URL=f"redis://127.0.0.1:{g.free_port()}/0")
+    assert out.returncode == 2 and "--day" in out.stderr
+
+
+def test_usage_of_everybody_says_why_redis_does_not_answer(gw, redis):
+    out = plimsoll(gw, "usage", "--all", PLIMSOLL_REDIS_URL=redis.url.replace("redis://", "redis://nobody:wrong@"))
+    assert out.returncode == 1 and "AUTH refused" in out.stderr and "wrong@" not in out.stderr
