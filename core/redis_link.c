@@ -96,7 +96,10 @@ static void on_cleanup(void *data)
 {
     redis_link_t *link = data;
     const redisContext *c = &link->ac->c;
-    snprintf(link->_reason, sizeof(link->_reason), "%s", c->errstr[0] != '\0' ? c->errstr : "connection lost");
+    snprintf(link->_reason, sizeof(link->_reason), "%s",
+             link->_guard.problem != NULL ? link->_guard.problem
+             : c->errstr[0] != '\0'       ? c->errstr
+                                          : "connection lost");
     forget_socket(link);
 }
 
@@ -250,6 +253,12 @@ static void on_connect(const redisAsyncContext *ac, int status)
 
 /* --- an attempt --- */
 
+void redis_link_heed_length(redis_link_t *link)
+{
+    if (link->ac != NULL && redis_reply_is_too_long(&link->_guard))
+        redis_link_fail(link, link->_guard.problem);
+}
+
 static void plain_event(redis_link_t *link, unsigned events)
 {
     if ((events & WATCH_WRITE) != 0 && link->ac != NULL) {
@@ -260,6 +269,7 @@ static void plain_event(redis_link_t *link, unsigned events)
     if ((events & WATCH_READ) != 0 && link->ac != NULL && link->state != LINK_SECURING) {
         link->heard_at = clock_mono_ms();
         redisAsyncHandleRead(link->ac);
+        redis_link_heed_length(link);
     }
     if (link->state == LINK_SECURING && link->ac != NULL)
         redis_link_secure(link);
@@ -295,6 +305,7 @@ static void connect_to(redis_link_t *link, const char *host)
     if (ac == NULL)
         mem_fatal("out of memory");
     link->ac = ac;
+    redis_reply_guard(&link->_guard, ac);
     if (ac->err != 0) {
         redis_link_fail(link, ac->errstr);
         return;

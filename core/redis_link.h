@@ -11,6 +11,7 @@
 #include <hiredis/async.h>
 
 #include "core/redis.h"
+#include "core/redis_reply.h"
 #include "core/redis_resolve.h"
 #include "core/redis_sentinel.h"
 #include "core/redis_tls.h"
@@ -60,7 +61,8 @@ struct redis_link {
     unsigned _hops;     /* nodes that named another one, in a row */
     bool _is_hopping;   /* the end under way is for the sake of the node that was named */
     redis_sentinel_t *_locating;
-    unsigned _sentinel; /* the one to ask first */
+    unsigned _sentinel;         /* the one to ask first */
+    redis_reply_guard_t _guard; /* of `ac` */
     redis_tls_t *_tls;
     resolve_t *_resolve;
     char *_resolve_host; /* whom it looks up */
@@ -94,6 +96,8 @@ const char *redis_link_host(const redis_link_t *link);
 void redis_link_secure(redis_link_t *link);
 void redis_link_tls_event(redis_link_t *link, unsigned events);
 void redis_link_greet(redis_link_t *link);
+/* After bytes were read: drops the connection when an answer has grown past all limits. */
+void redis_link_heed_length(redis_link_t *link);
 void redis_link_come_up(redis_link_t *link);
 
 #endif

@@ -55,6 +55,7 @@ static void tls_read(redis_link_t *link)
             return;
         }
         redisProcessCallbacks(ac);
+        redis_link_heed_length(link);
         if (link->ac != ac)
             return;
     }
