@@ -192,6 +192,11 @@ const char STORE_LUA_ADMIT[] =
     "      sums[i] = held\n"
     "    end\n"
     "  end\n"
+    "  if holds or took > 0 then\n"
+    "    if type(try('HGET', P .. 'held', run)) == 'table' then return {21, left, tat - us, 0, used, P .. 'held'} end\n"
+    "    if type(try('ZSCORE', P .. 'held:ends', run)) == 'table' then return {21, left, tat - us, 0, used, P .. "
+    "'held:ends'} end\n"
+    "  end\n"
     /* Nothing refuses from here on. */
     "  if all_interval > 0 then call('SET', P .. 'rate', string.format('%d %d', all_tat, all_interval), 'PX', "
     "ARGV[14]) end\n"

@@ -82,12 +82,12 @@ _Static_assert(STORE_DAYS_KEPT == 40 && STORE_AMOUNT_MAX == INT64_C(100000000000
     "  return t\n"                                                                                                     \
     "end\n"                                                                                                            \
     "local function bill_note(run, t)\n"                                                                               \
-    "  redis.call('HSET', P .. 'held', run, string.format('%s%s %d %d %d %d %d %d %d', unpack(t)))\n"                  \
-    "  redis.call('ZADD', P .. 'held:ends', string.format('%d', t[3]), run)\n"                                         \
+    "  redis.pcall('HSET', P .. 'held', run, string.format('%s%s %d %d %d %d %d %d %d', unpack(t)))\n"                 \
+    "  redis.pcall('ZADD', P .. 'held:ends', string.format('%d', t[3]), run)\n"                                        \
     "end\n"                                                                                                            \
     "local function bill_forget(run)\n"                                                                                \
-    "  redis.call('HDEL', P .. 'held', run)\n"                                                                         \
-    "  redis.call('ZREM', P .. 'held:ends', run)\n"                                                                    \
+    "  redis.pcall('HDEL', P .. 'held', run)\n"                                                                        \
+    "  redis.pcall('ZREM', P .. 'held:ends', run)\n"                                                                   \
     "end\n"                                                                                                            \
     "local function bill_hold(scope, sums, sign, t)\n"                                                                 \
     "  local n = sums[1] + sign\n"                                                                                     \
@@ -133,7 +133,7 @@ _Static_assert(STORE_DAYS_KEPT == 40 && STORE_AMOUNT_MAX == INT64_C(100000000000
     "    elseif t then\n"                                                                                              \
     "      bill_forget(run)\n"                                                                                         \
     "    else\n" /* Set aside: it stays where it is and is not come back to. */                                        \
-    "      redis.call('ZREM', P .. 'held:ends', run)\n"                                                                \
+    "      redis.pcall('ZREM', P .. 'held:ends', run)\n"                                                               \
     "      ok = ok and t == nil\n"                                                                                     \
     "    end\n"                                                                                                        \
     "  end\n"                                                                                                          \

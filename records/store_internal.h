@@ -46,7 +46,8 @@ enum {
     STORE_BAD_LOG = 16,
     STORE_BAD_TOTAL_RATE = 32,
     STORE_BAD_BILL = 64, /* day, holds or held */
-    STORE_BAD_ALL = 127,
+    STORE_BAD_RUN = 128,
+    STORE_BAD_ALL = 255,
 };
 
 typedef struct store_settling store_settling_t;

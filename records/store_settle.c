@@ -100,6 +100,8 @@ static void log_bad_keys(const store_settling_t *s, long long bad)
         log_bad_key(s, KEY_SLOTS, slots, "rate");
     if ((bad & STORE_BAD_RUNS) != 0)
         log_bad_key(s, KEY_RUNS, 0, "");
+    if ((bad & STORE_BAD_RUN) != 0)
+        log_bad_key(s, KEY_RUN, 0, "");
     if ((bad & STORE_BAD_LOG) != 0)
         log_bad_key(s, KEY_SLOTS, root, "log");
     if ((bad & STORE_BAD_TOTAL_RATE) != 0)

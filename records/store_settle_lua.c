@@ -13,7 +13,7 @@
 
 _Static_assert(STORE_WITHDRAWN_TTL_MS == 60000 && STORE_RUNS_KEPT == 10000, "60000, 10000, 10016 and 9999 below");
 _Static_assert(STORE_BAD_CLAIM == 1 && STORE_BAD_SLOTS == 2 && STORE_BAD_RATE == 4 && STORE_BAD_RUNS == 8 &&
-                   STORE_BAD_LOG == 16 && STORE_BAD_TOTAL_RATE == 32 && STORE_BAD_BILL == 64,
+                   STORE_BAD_LOG == 16 && STORE_BAD_TOTAL_RATE == 32 && STORE_BAD_BILL == 64 && STORE_BAD_RUN == 128,
                "the numbers below");
 
 const char STORE_LUA_SETTLE[] =
@@ -60,6 +60,10 @@ const char STORE_LUA_SETTLE[] =
     "end\n"
     "local first = call('SET', KEYS[2], struct.pack('>BI6', 2, index) .. ARGV[2], 'PX', ARGV[10], 'NX')\n"
     "if log and not first then call('RPOP', log) end\n"
+    "if not first then\n"
+    "  local kept = try('GETRANGE', KEYS[2], '0', '0')\n"
+    "  if kept ~= '\\2' then bad = bad + 128 end\n"
+    "end\n"
     "if claim then\n"
     "  if final then\n"
     /* Redis lost the claim, or the admission was given up and went on: the run was made, so its id is used. */

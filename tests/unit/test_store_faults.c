@@ -614,7 +614,7 @@ static void answers_of_another_shape_are_not_believed(void **state)
         assert_int_equal(get_run(ids.caller, ids.run_id)->found,
                          strcmp(bad[i], "$-1\r\n") == 0 ? STORE_NOT_FOUND : STORE_AWAY);
     }
-    static const char *const unsettled[] = {"+OK\r\n", ":-1\r\n", ":128\r\n", "*0\r\n", "$1\r\n0\r\n", "-ERR no\r\n"};
+    static const char *const unsettled[] = {"+OK\r\n", ":-1\r\n", ":256\r\n", "*0\r\n", "$1\r\n0\r\n", "-ERR no\r\n"};
     for (size_t i = 0; i != sizeof(unsettled) / sizeof(unsettled[0]); ++i) {
         impostor_says(unsettled[i]);
         assert_false(settle(&ids, VERDICT_ANSWERED));
