@@ -78,7 +78,10 @@ _Static_assert(STORE_DAYS_KEPT == 40 && STORE_AMOUNT_MAX == INT64_C(100000000000
     "  if type(v) ~= 'string' or #v > 200 then return false end\n"                                                     \
     "  local t = {string.match(v, '^([HXB])(%x+) (%d+) (%d+) (%d+) (%d+) (%d+) ([0-7]) (%d+)$')}\n"                    \
     "  if not t[1] or #t[2] ~= 32 then return false end\n"                                                             \
-    "  for i = 3, 9 do t[i] = tonumber(t[i]) end\n"                                                                    \
+    "  for i = 3, 9 do\n" /* Amounts past any real one: their days would be counted one by one, for ever. */           \
+    "    if #t[i] > 15 then return false end\n"                                                                        \
+    "    t[i] = tonumber(t[i])\n"                                                                                      \
+    "  end\n"                                                                                                          \
     "  return t\n"                                                                                                     \
     "end\n"                                                                                                            \
     "local function bill_note(run, t)\n"                                                                               \

@@ -182,12 +182,15 @@ static void a_hold_that_is_none_is_set_aside(void **state)
     static const char *const values[] = {
         "",
         "junk",
-        "H0123456789abcdef0123456789abcdef 1 1 1 1 1 1",        /* no window */
-        "H0123456789abcdef0123456789abcde 1 1 1 1 1 1 1",       /* a short tag */
-        "H0123456789abcdef0123456789abcdef 1 1 1 1 1 8 1",      /* took what there is not */
-        "Y0123456789abcdef0123456789abcdef 1 1 1 1 1 1 1",      /* no such state */
-        "H0123456789abcdef0123456789abcdef 1 1 -1 1 1 1 1",     /* less than nothing */
-        "H0123456789abcdef0123456789abcdef 1 1 1 1 1 1 1 junk", /* more than there is */
+        "H0123456789abcdef0123456789abcdef 1 1 1 1 1 1",                  /* no window */
+        "H0123456789abcdef0123456789abcde 1 1 1 1 1 1 1",                 /* a short tag */
+        "H0123456789abcdef0123456789abcdef 1 1 1 1 1 8 1",                /* took what there is not */
+        "Y0123456789abcdef0123456789abcdef 1 1 1 1 1 1 1",                /* no such state */
+        "H0123456789abcdef0123456789abcdef 1 1 -1 1 1 1 1",               /* less than nothing */
+        "H0123456789abcdef0123456789abcdef 1 1 1 1 1 1 1 junk",           /* more than there is */
+        "H0123456789abcdef0123456789abcdef 1 1 1000000000000000 1 1 1 1", /* longer than an amount is */
+        /* its days were counted one by one, and Redis did nothing else for ever */
+        "H0123456789abcdef0123456789abcdef 1 1 9999999999999999999999999 1 1 1 1",
     };
     for (size_t i = 0; i != sizeof(values) / sizeof(values[0]); ++i) {
         clean(state);
