@@ -186,6 +186,8 @@ const char STORE_LUA_SETTLE[] =
     "  elseif keeps then\n"
     "    s, p, c = 0, 0, 0\n"
     "  end\n"
+    /* Nothing is charged: the run counts on the day it ended. */
+    "  if s + p + c == 0 then from = math.max(ms - ARGV[7], 0) end\n"
     "  if first and final then\n"
     "    local n, one = bill_add(C, from, s, p, c, 1, 1, unpriced)\n"
     "    local _, all = bill_add(P, from, s, p, c, 1, 1, unpriced)\n"
