@@ -33,6 +33,7 @@
 #include "gateway/shared_log.h"
 #include "gateway/tls.h"
 #include "gateway/user.h"
+#include "records/store_spool.h"
 #include "records/store_check.h"
 
 enum {
@@ -244,8 +245,6 @@ static void on_backlog_look(loop_timer_t *timer)
     uint64_t dropped = store_receipts_dropped(lane->store);
     metric_add(METRIC_RECEIPTS_DROPPED, (int64_t)(dropped - lane->receipts_dropped));
     lane->receipts_dropped = dropped;
-    if (lane->index == 0)
-        front_spool_measure(lane->front);
     loop_timer_start(lane->loop, &lane->backlog_timer, BACKLOG_LOOK_MS);
 }
 
@@ -262,7 +261,7 @@ static void lane_end(lane_t *lane)
 static void on_drain_look(loop_timer_t *timer)
 {
     lane_t *lane = timer->data;
-    bool served = !gate_has_callers(lane) && lane->lingering == 0 && lane->runs == 0 && store_backlog(lane->store) == 0;
+    bool served = !gate_has_callers(lane) && lane->lingering == 0 && lane->runs == 0 && store_may_end(lane->store);
     /* metrics are served until the last lane has served its callers (spec section 7) */
     if (served && lane->metrics_listener != NULL && atomic_load(&lane->front->lanes_left) == 1) {
         h2o_socket_close(lane->metrics_listener);

@@ -7,6 +7,7 @@
 #include "gateway/by_key.h"
 #include "gateway/connect.h"
 #include "gateway/describe.h"
+#include "gateway/front_spool.h"
 #include "gateway/log_page.h"
 #include "gateway/metrics.h"
 #include "gateway/run.h"
@@ -29,11 +30,12 @@ static void answer_health(h2o_req_t *req, gate_t *gate)
         answer_text(req, 503, "text/plain; charset=utf-8", "not ready\n");
 }
 
-static void answer_metrics(h2o_req_t *req)
+static void answer_metrics(h2o_req_t *req, const front_t *front)
 {
     enum { METRICS_MAX = 1024 * 1024 };
     buffer_t text;
     buffer_init(&text, METRICS_MAX);
+    front_spool_measure(front);
     metrics_print(&text);
     answer_send(req, 200, "text/plain; version=0.0.4", &text);
 }
@@ -80,7 +82,7 @@ static int on_req(h2o_handler_t *self, h2o_req_t *req)
         answer_health(req, gate);
         break;
     case ROUTE_METRICS:
-        answer_metrics(req);
+        answer_metrics(req, gate->lane->front);
         break;
     case ROUTE_DESCRIBE:
         describe_answer(req, gate, body, len);

@@ -236,6 +236,12 @@ void store_spool_taken(store_settling_t *s)
         ask_for_more(store);
 }
 
+bool store_may_end(const store_t *store)
+{
+    size_t left = store_backlog(store);
+    return left == 0 || (left == store->retry.withdrawals && !is_taking(store));
+}
+
 bool store_spool_is_empty(const store_t *store)
 {
     spool_stats_t stats = {0};

@@ -19,4 +19,8 @@ enum {
  * is in it; exactly one of a process does. */
 void store_use_spool(store_t *store, spool_t *spool, bool replays);
 
+/* Whether nothing would be lost if the process ended: every settlement is in Redis or on the disk. Admissions to take
+ * back are waited for only while Redis is there: their leases end without that. */
+bool store_may_end(const store_t *store);
+
 #endif
