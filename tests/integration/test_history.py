@@ -88,6 +88,13 @@ def test_a_query_that_is_not_understood_is_refused(gw, query):
     refused_http(gw.get("/v1/runs?" + query), 400, "invalid_argument")
 
 
+@pytest.mark.parametrize("length, too_long", [(511, False), (512, False), (513, True)])
+def test_a_query_has_up_to_512_bytes(gw, length, too_long):
+    answer = gw.get("/v1/runs?" + ("backend=" + "b" * length)[:length])
+    refused_http(answer, 400, "invalid_argument")
+    assert ("longer than 512" in answer.message) == too_long
+
+
 def test_a_cursor_is_a_run_of_the_list(gw):
     gw.ok("1")
     assert gw.get("/v1/runs?cursor=none").status == 400
