@@ -58,8 +58,8 @@ def test_the_slot_moves_to_another_node_under_load(cluster, gateway):
     load.end()
     all_are_answered_or_refused_for_want_of_the_store(load)
     none_ran_twice(gw, load)
-    wait_for(lambda: gw.metric("plimsoll_settle_backlog") == 0, "what waited to be written")
-    assert gw.ok("standin: answer", kept).header("Plimsoll-Replayed") == "1"
+    wait_for(lambda: gw.metric("plimsoll_settle_backlog") == 0 == gw.metric("plimsoll_spool_records"), "what waited to be written")
+    wait_for(lambda: gw.run("standin: answer", kept).header("Plimsoll-Replayed") == "1", "the claim at its new node")
     assert [port for port, n in keys_of(cluster).items() if n] == [cluster.owner(slot).port]
 
 
@@ -139,7 +139,7 @@ def test_the_replica_takes_over_by_hand_and_by_the_death_of_its_master(pair, gat
     wait_for(lambda: replica.info("role") == "master" and home.info("role") == "slave", "the roles to change", g.START_S)
     before = len(load.answered)
     wait_for(lambda: len(load.answered) >= before + 20, "runs after it", g.START_S)
-    assert gw.ok("standin: answer", kept).header("Plimsoll-Replayed") == "1"
+    wait_for(lambda: gw.run("standin: answer", kept).header("Plimsoll-Replayed") == "1", "the claim at its new node")
     wait_for(lambda: home.info("master_link_status") == "up", "the old master to follow", g.START_S)
     # by death
     replica.kill()
@@ -149,5 +149,5 @@ def test_the_replica_takes_over_by_hand_and_by_the_death_of_its_master(pair, gat
     load.end()
     all_are_answered_or_refused_for_want_of_the_store(load)
     none_ran_twice(gw, load)
-    wait_for(lambda: gw.metric("plimsoll_settle_backlog") == 0, "what waited to be written")
-    assert gw.ok("standin: answer", kept).header("Plimsoll-Replayed") == "1"
+    wait_for(lambda: gw.metric("plimsoll_settle_backlog") == 0 == gw.metric("plimsoll_spool_records"), "what waited to be written")
+    wait_for(lambda: gw.run("standin: answer", kept).header("Plimsoll-Replayed") == "1", "the claim at its new node")

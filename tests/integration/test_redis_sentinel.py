@@ -114,12 +114,13 @@ def test_the_master_dies_and_another_takes_over(sentinels, gateway):
     assert load.refusals
     none_ran_twice(gw, load)
     # its records: what could not be written when the master died followed, and all is found at the new one
-    wait_for(lambda: gw.metric("plimsoll_settle_backlog") == 0, "what waited to be written")
+    wait_for(lambda: gw.metric("plimsoll_settle_backlog") == 0 == gw.metric("plimsoll_spool_records"), "what waited to be written")
     assert time.monotonic() - died < 2 * FAILOVER_S
     # the old one comes back as a replica; nothing moves to it
     old.arguments = [a for a in old.arguments if "replicaof" not in a]
     old.start()
     wait_for(lambda: old.info("role") == "slave", "the Sentinels to demote it", FAILOVER_S)
+    wait_for(lambda: gw.get("/readyz").status == 200, "every loop to have found the new master")
     assert gw.ok("standin: answer", new_id())
 
 
@@ -137,6 +138,7 @@ def test_a_master_that_is_frozen_is_left_for_its_successor(sentinels, gateway):
     wait_for(lambda: gw.run("standin: answer", request_id).header("Plimsoll-Replayed") == "1", "the new master to be found", FAILOVER_S)
     old.signal(signal.SIGCONT)
     wait_for(lambda: old.info("role") == "slave", "the Sentinels to demote it", FAILOVER_S)
+    wait_for(lambda: gw.get("/readyz").status == 200, "every loop to have found the new master")
     for _ in range(20):
         gw.ok("standin: answer", new_id())
 
@@ -254,7 +256,7 @@ def test_a_full_server_refuses_runs_and_keeps_what_it_has(server, gateway):
     refused(gw.run("standin: answer", fresh), "unavailable", "capacity", fresh)
     server.ask("CONFIG", "SET", "maxmemory", "0")
     wait_for(lambda: gw.run("standin: answer").status == 200, "runs to be taken again")
-    wait_for(lambda: gw.metric("plimsoll_settle_backlog") == 0, "what waited to be written")
+    wait_for(lambda: gw.metric("plimsoll_settle_backlog") == 0 == gw.metric("plimsoll_spool_records"), "what waited to be written")
     assert gw.run("standin: answer", request_id).header("Plimsoll-Replayed") == "1"
     assert gw.run(code, held).header("Plimsoll-Replayed") == "1"
 
@@ -272,7 +274,7 @@ def test_a_master_without_its_replicas_refuses_runs_until_they_are_back(server, 
     assert run.join().status == 200
     server.ask("CONFIG", "SET", "min-replicas-to-write", "0")
     wait_for(lambda: gw.run("standin: answer", fresh).status == 200, "runs to be taken again")
-    wait_for(lambda: gw.metric("plimsoll_settle_backlog") == 0, "what waited to be written")
+    wait_for(lambda: gw.metric("plimsoll_settle_backlog") == 0 == gw.metric("plimsoll_spool_records"), "what waited to be written")
     assert gw.run(code, held).header("Plimsoll-Replayed") == "1"
 
 

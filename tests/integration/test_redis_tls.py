@@ -90,7 +90,7 @@ def test_more_than_the_sockets_take_waits_and_arrives_whole(tls_server, gateway,
     server.signal(signal.SIGCONT)
     answers = [run.join() for run in runs]
     assert {a.status for a in answers} == {200}
-    wait_for(lambda: gw.metric("plimsoll_settle_backlog") == 0, "what waited to be written")
+    wait_for(lambda: gw.metric("plimsoll_settle_backlog") == 0 == gw.metric("plimsoll_spool_records"), "what waited to be written")
     for request_id, first in zip(ids, answers):
         again = gw.run(code, request_id)
         assert again.header("Plimsoll-Replayed") == "1" and again.body == first.body
