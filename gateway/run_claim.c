@@ -118,26 +118,56 @@ static bool heed_claim(run_t *run, const store_admitted_t *a)
     return true;
 }
 
-static void on_looked(void *data, const store_admitted_t *a)
+/* A look of a joined run is over. true: so is the run, or its next look is due. */
+static bool end_look(run_t *run)
 {
-    run_t *run = data;
     run_check(run);
     run->claim_us = 0;
-    if (run->stop != STOP_CAUSE_NONE) {
-        stop_cause_t cause = run->stop;
-        run->stop = STOP_CAUSE_NONE;
-        loop_timer_start(run->lane->loop, &run->watchdog, JOIN_LOOK_MS); /* should it go on, for others */
-        run_stop(run, cause);
+    if (run->stop == STOP_CAUSE_NONE)
+        return false;
+    stop_cause_t cause = run->stop;
+    run->stop = STOP_CAUSE_NONE;
+    loop_timer_start(run->lane->loop, &run->watchdog, JOIN_LOOK_MS); /* should it go on, for others */
+    run_stop(run, cause);
+    return true;
+}
+
+/* The ID is free again. That the run it waited for was refused, and nothing ran, only its record can tell: Redis may as
+ * well have lost the claim of a run that goes on. */
+static void on_freed(void *data, store_lookup_t found, const store_run_t *runs, size_t count, const char *next_cursor)
+{
+    run_t *run = data;
+    refusal_t r;
+    (void)next_cursor;
+    if (end_look(run))
+        return;
+    if (found == STORE_AWAY) {
+        loop_timer_start(run->lane->loop, &run->watchdog, JOIN_LOOK_MS);
         return;
     }
-    if (a->outcome == ADMIT_OK) {
-        /* the run it waited for was refused without running, and the ID is free again: so is this request */
-        refusal_t r;
-        run_leave_joined(run);
+    run_leave_joined(run);
+    if (found == STORE_FOUND && count == 1 && strcmp(runs[0].verdict, verdict_name(VERDICT_REFUSED)) == 0) {
         refusal_set(&r, CODE_RESOURCE_EXHAUSTED, MARK_CAPACITY,
                     "the run with this %s was refused and nothing ran; send it again", run_key_name(run));
         r.retry_after_ms = 1000;
         run_refuse(run, &r);
+        return;
+    }
+    failure_set(&r, CODE_UNAVAILABLE,
+                "the record store has lost what it had of the run with this %s (%s); it may have run",
+                run_key_name(run), run->admitted.run_id);
+    run_remember_refusal(run, &r);
+    run_finish(run);
+}
+
+static void on_looked(void *data, const store_admitted_t *a)
+{
+    run_t *run = data;
+    if (end_look(run))
+        return;
+    if (a->outcome == ADMIT_OK) {
+        run->claim_us = clock_mono_us(); /* a look as well */
+        store_run_get(run->lane->store, run_caller_id(run), run->admitted.run_id, on_freed, run);
         return;
     }
     if (a->outcome == ADMIT_ANSWERED || a->outcome == ADMIT_ANSWER_GONE || a->outcome == ADMIT_OUTCOME_UNKNOWN ||

@@ -10,7 +10,8 @@ import time
 import pytest
 
 import gateway as g
-from gateway import RUN, field, javascript, new_id, refused, wait_for
+import resp
+from gateway import RUN, failed, field, javascript, new_id, refused, wait_for
 
 STANDIN = {"SANDBOX_PROVIDER": "standin"}
 BUSY = "const t = Date.now(); while (Date.now() - t < {ms}); console.log(Math.random())"
@@ -430,6 +431,30 @@ def test_who_waits_at_another_copy_for_a_run_that_is_refused_may_send_again(pair
     refused(first.join(), "resource_exhausted", "capacity", request_id)
     refused(second.join(), "resource_exhausted", "capacity", request_id)
     assert copies[1].ok("standin: answer", request_id).header("Plimsoll-Replayed") is None
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("loss", ["its claim", "everything"])
+def test_who_waits_for_a_run_whose_claim_redis_lost_is_not_told_that_nothing_ran(pair, redis, loss):
+    """It was marked as never dispatched, while it ran: sent again elsewhere, it ran twice."""
+    copies = pair(**STANDIN)
+    code, barrier = copies[0].barrier()
+    request_id = new_id()
+    first = copies[0].in_background(code, request_id)
+    copies[0].wait_inflight(1)
+    second = copies[1].in_background(code, request_id)
+    wait_for(lambda: claims(copies[1], "joined") == 1, "the second copy to wait")
+    with resp.Client(redis.port) as direct:
+        if loss == "everything":
+            direct("FLUSHALL")
+        else:
+            assert direct("DEL", *direct.keys(f"*:claim:{request_id}")) == 1
+    answer = second.join()
+    failed(answer, "unavailable", request_id)
+    assert "may have run" in answer.message
+    barrier.unlink()
+    assert first.join().status == 200
+    assert copies[1].ok(code, request_id).header("Plimsoll-Replayed") == "1"  # who made it has settled it
 
 
 @pytest.mark.faults
