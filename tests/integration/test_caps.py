@@ -37,8 +37,13 @@ def capped(answer, policy, scope):
     return told
 
 
-def shed(gw, name):
-    return gw.metric(name)
+def until_refused(call, most):
+    """The answers up to and with the first 429; a busy machine gives more room back meanwhile."""
+    answers = []
+    while not answers or answers[-1].status == 200:
+        assert len(answers) < most
+        answers.append(call())
+    return answers
 
 
 def runs(gw):
@@ -49,10 +54,9 @@ def test_the_61st_of_a_minute_waits_as_long_as_it_is_told(gateway):
     """U18: waiting exactly that long, then sending, succeeds."""
     gw = gateway(**STANDIN, SANDBOX_RATE_PER_MIN="60", SANDBOX_RATE_BURST="60")
     with gw.connect() as c:
-        answers = [gw.run("standin: answer", on=c) for _ in range(64)]
-    over = [a for a in answers if a.status != 200]
-    assert over and all(a.status == 200 for a in answers[:60])
-    policy, q, w, _, retry = capped(over[-1], "runs", "caller")
+        answers = until_refused(lambda: gw.run("standin: answer", on=c), 300)
+    assert len(answers) > 60  # as many as the burst, and what came back meanwhile
+    policy, q, w, _, retry = capped(answers[-1], "runs", "caller")
     assert (q, w) == (60, 60) and retry == 1
     time.sleep(retry)
     assert gw.run("standin: answer").status == 200
@@ -119,10 +123,8 @@ def test_runs_of_a_window_of_all_callers(gateway):
 
 def test_a_window_begins_anew(gateway):
     gw = gateway(**STANDIN, PLIMSOLL_RUNS_PER_WINDOW="1", PLIMSOLL_RUNS_WINDOW="2s")
-    answers = [gw.run("standin: answer") for _ in range(5)]
-    refused_ones = [a for a in answers if a.status == 429]
-    assert refused_ones and answers[0].status == 200
-    time.sleep(quota(refused_ones[-1])[4])
+    answers = until_refused(lambda: gw.run("standin: answer"), 100)
+    time.sleep(quota(answers[-1])[4])
     assert gw.run("standin: answer").status == 200
 
 
