@@ -21,7 +21,7 @@ enum {
 typedef struct command {
     unsigned magic;
     redis_t *redis;
-    redis_cb cb; /* NULL: our own PING */
+    redis_cb cb; /* NULL: our own question whether the server is there */
     void *data;
     uint64_t due_at;           /* monotonic ms */
     size_t bytes;              /* counted against REDIS_OUTPUT_MAX */
@@ -413,8 +413,10 @@ static void on_beat(void *owner)
     if (!redis_link_is_up(&r->link))
         return;
     if (r->in_flight == 0 && silent >= REDIS_IDLE_MS) {
-        const char *ping = "PING";
-        redis_command(r, REDIS_SILENT_MS, NULL, NULL, 1, &ping, NULL);
+        /* of a node of a Cluster: whether it still has the slot */
+        const char *home[] = {"EXISTS", r->link.address.home}, *ping[] = {"PING"};
+        bool has_home = r->link.address.home != NULL;
+        redis_command(r, REDIS_SILENT_MS, NULL, NULL, has_home ? 2 : 1, has_home ? home : ping, NULL);
     } else if (silent >= REDIS_SILENT_MS && r->overdue_count != 0) {
         redis_link_fail(&r->link, "no answer");
     }

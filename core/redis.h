@@ -26,8 +26,9 @@ enum {
      * long starts over with the first. */
     REDIS_RECONNECT_MIN_MS = 50,
     REDIS_RECONNECT_MAX_MS = 1000,
-    REDIS_BEAT_MS = 250,    /* how often an open connection is looked at */
-    REDIS_IDLE_MS = 1000,   /* silence with nothing in flight after which a PING asks whether the server is there */
+    REDIS_BEAT_MS = 250, /* how often an open connection is looked at */
+    REDIS_IDLE_MS =
+        1000, /* silence with nothing in flight after which a question finds out whether the server is there */
     REDIS_SILENT_MS = 1000, /* silence while an answer is overdue after which the connection is dropped: "no answer" */
     REDIS_URL_MAX = 4096,   /* bytes of PLIMSOLL_REDIS_URL */
     REDIS_CREDENTIAL_MAX = 1024, /* bytes of a decoded user or password */

@@ -105,9 +105,11 @@ class Server:
             return ask(*words)
 
     def info(self, field):
-        for line in self.ask("INFO").decode().splitlines():
-            if line.startswith(field + ":"):
-                return line.split(":", 1)[1]
+        """None also when the server hung up, as Sentinels make one that they demote."""
+        with contextlib.suppress(OSError):
+            for line in self.ask("INFO").decode().splitlines():
+                if line.startswith(field + ":"):
+                    return line.split(":", 1)[1]
         return None
 
     def log(self):

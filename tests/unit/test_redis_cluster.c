@@ -137,6 +137,20 @@ static void a_command_that_was_moved_is_refused_and_never_sent_again(void **stat
     redis_destroy(s.r);
 }
 
+static void an_idle_connection_notices_that_the_slot_moved(void **state)
+{
+    (void)state;
+    seen_t s;
+    open_at(&s, &a, true);
+    run_until(s.ups == 1);
+    moves_to(a.home, &a, "MOVED", &b);
+    run_until(s.ups == 2); /* nobody asked anything */
+    assert_int_equal(set(s.r).status, REDIS_REPLY);
+    assert_int_equal(atomic_load(&a.sets), 0);
+    assert_int_equal(atomic_load(&b.sets), 1);
+    redis_destroy(s.r);
+}
+
 static void a_host_left_out_is_the_host_that_answered(void **state)
 {
     (void)state;
@@ -273,6 +287,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(the_node_that_has_the_slot_is_found_before_it_is_up),
         TEST(a_command_that_was_moved_is_refused_and_never_sent_again),
+        TEST(an_idle_connection_notices_that_the_slot_moved),
         TEST(a_host_left_out_is_the_host_that_answered),
         TEST(nodes_that_name_each_other_are_given_up_after_some_hops),
         TEST(a_node_that_is_not_there_leads_back_to_the_configured_one),
