@@ -98,20 +98,23 @@ void store_run_pack(const store_settlement_t *s, uint8_t **out, size_t *len)
     const char *texts[TEXTS] = {
         s->request_id,   s->backend, s->tier,     s->kind,   s->request_sha256,    s->result_sha256,   s->record_sha256,
         s->unknown_code, s->reason,  s->trace_id, s->caller, s->client_request_id, s->idempotency_key, s->limits};
+    /* what a kept hold comes to is shown once it is charged */
+    store_amounts_t spent = s->keeps_hold ? (store_amounts_t){0} : s->spent;
     uint8_t *base = mem_alloc(FIXED + TEXTS_MAX + s->record_len), *at = base;
     at = put_number(at, VERSION, 1);
     at = put_number(at, NO_LOG_INDEX, 6);
     at = put_number(at, (uint64_t)s->verdict, 1);
     at = put_number(at,
                     (s->timed_out ? FLAG_TIMED_OUT : 0) | (s->canceled ? FLAG_CANCELED : 0) |
-                        (s->is_cost_known ? FLAG_COST_KNOWN : 0) | (s->project_outcome & OUTCOME_MASK) << OUTCOME_SHIFT,
+                        (s->is_cost_known && !s->keeps_hold ? FLAG_COST_KNOWN : 0) |
+                        (s->project_outcome & OUTCOME_MASK) << OUTCOME_SHIFT,
                     1);
     at = put_number(at, (uint32_t)s->exit_code, 4);
     at = put_number(at, (uint64_t)s->started_unix_ms, 8);
     at = put_number(at, (uint64_t)s->ended_unix_ms, 8);
-    at = put_number(at, store_amount(s->spent.seconds_ms), 6);
-    at = put_number(at, store_amount(s->spent.paid_ms), 6);
-    at = put_number(at, store_amount(s->spent.cost_micro), 6);
+    at = put_number(at, store_amount(spent.seconds_ms), 6);
+    at = put_number(at, store_amount(spent.paid_ms), 6);
+    at = put_number(at, store_amount(spent.cost_micro), 6);
     for (size_t i = 0; i != TEXTS; ++i)
         at = put_text(at, texts[i]);
     if (s->record_len != 0)

@@ -16,6 +16,7 @@ import traceback
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
+import books  # noqa: E402
 import rig as r  # noqa: E402
 import trial as t  # noqa: E402
 from rig import g  # noqa: E402
@@ -26,9 +27,9 @@ BATCH = 40       # trials of a rig between two waits for the leases of what died
 
 
 class Chaos:
-    def __init__(self, numbers, seed, jobs, seconds=None, verbose=False, points=None, say=print):
+    def __init__(self, numbers, seed, jobs, seconds=None, verbose=False, points=None, private=False, say=print):
         self.numbers, self.seed, self.verbose, self.say = iter(numbers), seed, verbose, say
-        self.jobs = jobs
+        self.jobs, self.private = jobs, private
         self.until = time.monotonic() + seconds if seconds else None
         self.points = points or r.fault_points()
         self.lock = threading.Lock()
@@ -46,7 +47,7 @@ class Chaos:
     def fail(self, number, texts, what, rig=None):
         with self.lock:
             self.failed.setdefault(number, []).extend(texts)
-            self.say(f"FAILED seed {self.seed} {what}")
+            self.say(f"FAILED seed {self.seed} {what}{' (private Redis)' if rig is not None and rig.redis.url is None else ''}")
             for text in texts:
                 self.say(f"    {text}")
         if rig is not None:
@@ -56,8 +57,8 @@ class Chaos:
             for i, c in enumerate(rig.copies):
                 (folder / f"copy{i}.log").write_text("\n".join(c.gw.log().splitlines()[-LOG_TAIL:]) + "\n")
 
-    def new_rig(self):
-        rig = r.Rig()
+    def new_rig(self, private):
+        rig = r.Rig(prices=books.PRICES, private=private, **books.CAPS)
         rig.points = self.points
         rig.orphans = set()
         return rig
@@ -91,12 +92,12 @@ class Chaos:
             if problems:
                 self.fail(left.number, problems, f"trial {left.number}, after its leases", rig)
 
-    def work(self):
+    def work(self, private):
         rig = lefts = None
         trials = 0
         while (number := self.next_number()) is not None:
             if rig is None:
-                rig, lefts = self.new_rig(), collections.deque()
+                rig, lefts = self.new_rig(private), collections.deque()
             left = self.one(rig, number)
             if left is None:
                 rig.discard()
@@ -120,14 +121,15 @@ class Chaos:
         finally:
             rig.discard()
 
-    def guarded(self):
+    def guarded(self, private):
         try:
-            self.work()
+            self.work(private)
         except Exception:
             self.fail(-1, [traceback.format_exc()], "a worker")
 
     def run(self):
-        workers = [threading.Thread(target=self.guarded) for _ in range(self.jobs)]
+        # one in three has a gateway with its private Redis
+        workers = [threading.Thread(target=self.guarded, args=(self.private or i % 3 == 2,)) for i in range(self.jobs)]
         for w in workers:
             w.start()
         for w in workers:
@@ -141,7 +143,7 @@ class Chaos:
         if self.failed:
             lines.append(f"FAILED: {len(self.failed)}; again with --seed {self.seed} --only " + ",".join(str(n) for n in sorted(self.failed) if n >= 0))
         else:
-            lines.append("no double dispatch, no lost record, no held slot, no stuck key, no leak")
+            lines.append("no double dispatch, no lost record, no held slot, no stuck key, no leak, books that agree")
         return "\n".join(lines)
 
 
@@ -153,12 +155,13 @@ def main():
     parser.add_argument("--seconds", type=int, default=None, help="start no trial after so long")
     parser.add_argument("--only", default=None, help="numbers of trials, with commas")
     parser.add_argument("--point", default=None, help="only this fault point")
+    parser.add_argument("--private", action="store_true", help="only gateways with their private Redis")
     parser.add_argument("--verbose", action="store_true")
     args = parser.parse_args()
     if not g.has_fault_points():
         sys.exit("chaos.py needs a build with fault points: make VARIANT=test all")
     numbers = [int(n) for n in args.only.split(",")] if args.only else itertools.islice(itertools.count(), args.trials)
-    chaos = Chaos(numbers, args.seed, min(args.jobs, WORKERS_MAX), args.seconds, args.verbose, [args.point] if args.point else None,
+    chaos = Chaos(numbers, args.seed, min(args.jobs, WORKERS_MAX), args.seconds, args.verbose, [args.point] if args.point else None, args.private,
                   say=lambda text: print(text, flush=True))
     held = chaos.run()
     print(chaos.summary(), flush=True)

@@ -1,6 +1,8 @@
 """What a series of trials runs on: one Redis that keeps its data, and copies of the gateway that share it, with the stand-in wall. Anything here
 may be killed at any time and started again."""
 import contextlib
+import datetime
+import json
 import os
 import pathlib
 import re
@@ -49,7 +51,7 @@ class Redis:
 
     def __init__(self, home):
         self.home = home
-        self.port = g.free_port()
+        self.port = self.where = g.free_port()
         self.process = None
 
     @property
@@ -74,10 +76,57 @@ class Redis:
         self.process.kill()
         self.process.wait(g.STOP_S)
 
+    def freeze(self):
+        self.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self):
+        self.process.send_signal(signal.SIGCONT)
+
+    def restore(self):
+        if self.process.poll() is not None:
+            self.start()
+        self.thaw()
+
     def stop(self):
         if self.process is not None and self.process.poll() is None:
-            self.process.send_signal(signal.SIGCONT)
+            self.thaw()
             self.kill()
+
+
+class PrivateRedis:
+    """The one that a gateway starts for itself when it is told of none, and starts again when it dies."""
+
+    url = None
+
+    def __init__(self):
+        self.copy = None
+
+    @property
+    def where(self):
+        return str(self.copy.gw.state / "run/redis.sock")
+
+    def start(self):
+        return self
+
+    def _signal(self, number):
+        pid = self.copy.pid_of("redis-server")
+        if pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def kill(self):
+        self._signal(signal.SIGKILL)
+
+    def freeze(self):
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self):
+        self._signal(signal.SIGCONT)
+
+    restore = thaw
+
+    def stop(self):
+        self.thaw()
 
 
 class Copy:
@@ -101,6 +150,8 @@ class Copy:
         return self.dispatches.read_text().splitlines()
 
     def pid_of(self, role):
+        if self.gw.process is None:
+            return None
         return next((p for p in g.descendants(self.gw.process.pid) if g.name_of(p).split(" ")[0].split("/")[-1] == role), None)
 
     def kill_role(self, role):
@@ -154,18 +205,26 @@ class Copy:
 
 
 class Rig:
-    def __init__(self, copies=2, **settings):
+    def __init__(self, copies=2, prices=None, private=False, **settings):
+        """`private`: one copy with a Redis of its own."""
+        copies = 1 if private else copies
         self.home = pathlib.Path(tempfile.mkdtemp(prefix="plc-", dir=g.HOMES))
         self.home.chmod(0o755)
-        self.redis = Redis(self.home).start()
+        self.redis = PrivateRedis() if private else Redis(self.home).start()
         self.account = self.home / "account"  # what exists at the provider that bills
         self.account.mkdir()
         self.account.chmod(0o777)
+        if prices is not None:
+            path = self.home / "prices.json"
+            path.write_text(json.dumps({**prices, "date": datetime.date.today().isoformat()}))
+            settings["PLIMSOLL_PRICES_FILE"] = str(path)
         settings = {"PLIMSOLL_STANDINPAID_DIR": str(self.account), "PLIMSOLL_STANDINPAID": "unseen=1500,attempt=300", **settings}
         self.copies = []
         for _ in range(copies):
             token = self.copies[0].gw.token if self.copies else None
             self.copies.append(Copy(self.redis, token, **settings))
+        if private:
+            self.redis.copy = self.copies[0]
         starts = [threading.Thread(target=c.start) for c in self.copies]
         for t in starts:
             t.start()
@@ -175,14 +234,12 @@ class Rig:
             g.wait_for(c.is_ready, "a copy to be ready", g.START_S)
 
     def restore(self):
-        if self.redis.process.poll() is not None:
-            self.redis.start()
-        self.redis.process.send_signal(signal.SIGCONT)
+        self.redis.restore()
         for c in self.copies:
             c.restore()
 
     def client(self):
-        return resp.Client(self.redis.port)
+        return resp.Client(self.redis.where)
 
     def lines(self):
         return [line for c in self.copies for line in c.lines()]

@@ -12,10 +12,10 @@ import json
 import os
 import random
 import re
-import signal
 import threading
 import time
 
+import books
 import rig as r
 from rig import g
 
@@ -24,7 +24,7 @@ ACTS = [("standin: answer", 30), ("standin: hold 20", 15), ("standin: hold 90", 
 PAID_ACTS = [("", 50), ("standin: paid create lost\n", 10), ("standin: paid create late 300\n", 8), ("standin: paid create slow 60\n", 8),
              ("standin: paid create fail\n", 6), ("standin: paid delete fail 2\n", 8), ("standin: paid delete lie 1\n", 6),
              ("standin: paid delete hang 1\n", 6), ("standin: paid delete rude\n", 6)]
-STYLES = [("unkeyed", 35), ("keyed", 35), ("joined", 30)]
+STYLES = [("unkeyed", 33), ("keyed", 27), ("joined", 25), ("idempotency", 15)]
 FAULTS = [("point", 50), ("front", 12), ("wall", 11), ("whole", 9), ("parent", 5), ("redis", 8), ("spooled", 5)]
 OF_THE_FRONT = ("run.", "spool.", "store.")  # who dies at a fault point
 KILLS_FRONT = ("front", "whole", "parent", "spooled")
@@ -49,7 +49,7 @@ class Sent:
         time.sleep(self.delay)
         try:
             with g.Connection(self.copy.gw.port, timeout=CLIENT_S) as c:
-                c.send(g.request(self.request.path, self.request.body, self.copy.gw.headers(self.request.key)))
+                c.send(g.request(self.request.path, self.request.body, self.request.headers(self.copy.gw)))
                 self.answer = c.read_answer()
         except (OSError, g.Closed) as e:
             self.error = e
@@ -61,14 +61,19 @@ class Sent:
 
 
 class Request:
-    def __init__(self, token, key, act, paid=None):
+    def __init__(self, token, key, act, paid=None, style="keyed"):
         """`paid`: lines for the wall that bills; None = for the other one."""
-        self.token, self.key, self.act, self.is_paid = token, key, (paid or "") + act, paid is not None
+        self.token, self.key, self.act, self.is_paid, self.style = token, key, (paid or "") + act, paid is not None, style
         self.path = ("/backends/standinpaid" if self.is_paid else "") + g.RUN
         # a refusal comes before the note: whatever is noted was executed
         lines = [act, f"standin: note {token}"] if "refuse" in act else [f"standin: note {token}", act]
         self.sent = g.javascript((paid or "") + "\n".join(lines), timeoutMs=r.TIMEOUT_S * 1000)
         self.body = json.dumps(self.sent).encode()
+
+    def headers(self, gw):
+        if self.style == "idempotency":  # as the official clients: an ID of its own for each request
+            return gw.headers(g.new_id(), more=[("Idempotency-Key", f'"{self.key}"')])
+        return gw.headers(self.key)
 
     @property
     def may_be_refused(self):
@@ -106,16 +111,16 @@ class Trial:
             if i == 0 and self.freezes_redis:
                 act = "standin: hold 90"  # it ends while Redis does not take its settlement
             is_paid = rng.random() < PAID_SHARE or (i == 0 and (self.point or "").startswith(r.OF_THE_PAID))
-            request = Request(token, key, act, paid if is_paid else None)
+            request = Request(token, key, act, paid if is_paid else None, style)
             self.requests.append(request)
-            for _ in range(rng.randint(2, 3) if style == "joined" else 1):
+            for _ in range(rng.randint(2, 3) if style in ("joined", "idempotency") else 1):
                 # what is to die has something to do
                 copy = rng.choice(self.copies) if self.sent else self.victim
                 self.sent.append(Sent(request, copy, rng.uniform(0, 0.04)))
 
     def __str__(self):
         what = f"point {self.point}" if self.point else f"kill -9 {self.fault} after {self.moment * 1000:.0f} ms"
-        acts = ", ".join(f"{q.act[9:]!r}{' paid' if q.is_paid else ''}{' keyed' if q.key else ''} x{sum(s.request is q for s in self.sent)}" for q in self.requests)
+        acts = ", ".join(f"{q.act[9:]!r}{' paid' if q.is_paid else ''}{' ' + q.style if q.key else ''} x{sum(s.request is q for s in self.sent)}" for q in self.requests)
         return f"trial {self.number}: {what} of copy {self.rig.copies.index(self.victim)}; {len(self.copies)} used; {acts}"
 
     @property
@@ -136,11 +141,11 @@ class Trial:
         victim, fault = self.victim, self.fault
         if self.freezes_redis:
             time.sleep(0.05 + self.moment / 5)
-            self.rig.redis.process.send_signal(signal.SIGSTOP)
+            self.rig.redis.freeze()
             time.sleep(0.3 + self.away)
             if fault == "spooled":
                 victim.kill_whole() if self.rng.random() < 0.5 else victim.kill_role("plimsolld-front")
-            self.rig.redis.process.send_signal(signal.SIGCONT)
+            self.rig.redis.thaw()
             return
         if fault == "point":
             return
@@ -216,9 +221,9 @@ class Trial:
         left.requests = [q for q in self.requests if q.key]
         return left
 
-    def record_of(self, run_id):
+    def record_of(self, run_id, seconds=None):
         """A moment is allowed: a settlement may be on its way."""
-        end = time.monotonic() + (0 if self.may_orphan else MARGIN_S)
+        end = time.monotonic() + (seconds if seconds is not None else 0 if self.may_orphan else MARGIN_S)
         while True:
             record = self.rig.run_record(run_id)
             if record is not None or time.monotonic() > end:
@@ -241,7 +246,7 @@ class Trial:
             return
         if s.answer.status == 200:
             run_id = s.answer.header("Plimsoll-Run-Id")
-            record = self.rig.run_record(run_id)
+            record = self.record_of(run_id, MARGIN_S)  # it may have come from the spool just now
             g.check_record(q.sent, s.answer)
             if record is None or record["verdict"] != "answered":
                 self.wrong(f"run {run_id} was answered and its record says {record and record['verdict']}")
@@ -333,6 +338,8 @@ def check_rig(rig):
     dispatched = {line.split()[0] for line in rig.lines() if not line.startswith("note ")}
     problems += [f"run {i} was dispatched and is not listed" for i in dispatched - set(listed) if len(listed) < 9000]
     with rig.client() as client:
+        if len(listed) < 9000:
+            problems += books.check(client, list(records.values()))
         leaves = [leaf for key in client.keys("plimsoll:2:*:log") for leaf in client("LRANGE", key, 0, -1)]
     if leaves:
         ended = [run for run in records.values() if run["verdict"] != "refused"]

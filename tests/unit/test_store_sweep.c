@@ -127,44 +127,123 @@ static void note_charged(void *data, store_lookup_t found, const store_run_t *ru
     *out = (charged_t){out->calls + 1, runs[0].spent, runs[0].is_cost_known};
 }
 
-/* The ledger found the sandbox of a dead copy and removed it before the run's lease ended. */
-static void test_what_the_ledger_charged_is_in_the_record(void **state)
+/* As the ledger's script does it. */
+static void removed(const ids_t *ids, const char *total_ms, const char *reported_ms)
 {
-    static const char removed[] = "local P = '" ROOT "'\n" STORE_BILL_LUA
-                                  "return bill_removed(ARGV[1], ARGV[2], tonumber(ARGV[3]), 0, 1, 3600000)";
-    ids_t ids = ids_fresh();
-    char tag[33], run_id[65];
-    store_admission_t admission = admission_of(&ids);
-    (void)state;
+    static const char script[] =
+        "local P = '" ROOT "'\n" STORE_BILL_LUA
+        "return bill_removed(ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), 1, 3600000)";
+    char tag[STORE_ID + 1];
+    snprintf(tag, sizeof(tag), "%s", ids->prefix + strlen(ROOT));
+    assert_int_equal(direct_int("EVAL %s 0 %s %s %s %s", script, ids->run_id, tag, total_ms, reported_ms), 0);
+}
+
+static void admit_paid(const ids_t *ids)
+{
+    store_admission_t admission = admission_of(ids);
     admission.lease_ms = LEASE_MS;
     admission.hold = (store_amounts_t){.seconds_ms = 9000, .paid_ms = 9000, .cost_micro = 9000};
     admission.hold_ms = 60000;
     assert_int_equal(admit_now(&admission).outcome, ADMIT_OK);
-    snprintf(tag, sizeof(tag), "%.32s", ids.prefix + strlen(ROOT));
-    snprintf(run_id, sizeof(run_id), "%s", ids.run_id);
+}
+
+/* In the run's record and in the days, at a price of one a ms. */
+static void expect_charged(const ids_t *ids, uint64_t ms)
+{
+    charged_t charged = {.calls = 0};
+    store_run_get(fx.store, ids->caller, ids->run_id, note_charged, &charged);
+    await_calls(&charged.calls);
+    assert_int_equal(charged.spent.seconds_ms, ms);
+    assert_int_equal(charged.spent.paid_ms, ms);
+    assert_int_equal(charged.spent.cost_micro, ms);
+    assert_true(charged.is_cost_known);
+    redisReply *days = direct("KEYS " ROOT "day:*");
+    unsigned long long spent = 0;
+    for (size_t i = 0; i < days->elements; i++) {
+        redisReply *one = direct("HGET %s seconds_ms", days->element[i]->str);
+        spent += one->str != NULL ? strtoull(one->str, NULL, 10) : 0;
+        freeReplyObject(one);
+    }
+    freeReplyObject(days);
+    assert_int_equal(spent, ms);
+}
+
+/* The ledger found the sandbox of a dead copy and removed it before the run's lease ended. */
+static void test_what_the_ledger_charged_is_in_the_record(void **state)
+{
+    ids_t ids = ids_fresh();
+    (void)state;
+    admit_paid(&ids);
     /* two sandboxes: a second was asked for when the first did not come */
-    assert_int_equal(direct_int("EVAL %s 0 %s %s 1200", removed, run_id, tag), 0);
-    assert_int_equal(direct_int("EVAL %s 0 %s %s 34", removed, run_id, tag), 0);
+    removed(&ids, "1200", "0");
+    removed(&ids, "34", "0");
     turn_for(2 * LEASE_MS);
     sweep_now(fx.store);
     turn_until(nothing_lives);
     expect_swept(&ids);
+    expect_charged(&ids, 1234);
+}
+
+/* The sandbox was gone, and later than the role had told the front, before the front's settlement came to Redis. */
+static void test_late_seconds_before_the_settlement_are_in_the_record(void **state)
+{
+    ids_t ids = ids_fresh();
+    (void)state;
+    admit_paid(&ids);
+    removed(&ids, "1500", "1000");
+    removed(&ids, "1040", "1000");
+    store_settlement_t s = settlement_of(&ids, VERDICT_ANSWERED);
+    s.spent = (store_amounts_t){.seconds_ms = 1000, .paid_ms = 1000, .cost_micro = 1000};
+    s.is_cost_known = true;
+    assert_true(settle_now(&s));
+    expect_charged(&ids, 1540);
+    assert_true(settle_now(&s));
+    expect_charged(&ids, 1540);
+    removed(&ids, "1060", "1000");
+    expect_charged(&ids, 1600);
+    assert_int_equal(direct_int("HLEN " ROOT "held"), 0);
+    assert_int_equal(direct_int("ZCARD " ROOT "held:ends"), 0);
+}
+
+/* The role told a front that was dead by then, and the ledger removed the sandbox: before or after the sweep, the whole
+ * life is charged once and the hold is gone. */
+static void test_a_kept_hold_and_a_report_are_not_charged_both(void **state)
+{
+    (void)state;
+    for (int before = 0; before != 2; before++) {
+        ids_t ids = ids_fresh();
+        direct_do("FLUSHALL");
+        admit_paid(&ids);
+        if (before)
+            removed(&ids, "1500", "1000");
+        turn_for(2 * LEASE_MS);
+        sweep_now(fx.store);
+        turn_until(nothing_lives);
+        if (!before)
+            removed(&ids, "1500", "1000");
+        expect_swept(&ids);
+        expect_charged(&ids, 1500);
+        assert_int_equal(direct_int("EXISTS " ROOT "holds %sholds", ids.prefix), 0);
+        assert_int_equal(direct_int("HEXISTS " ROOT "held %s+", ids.run_id), 0);
+    }
+}
+
+static void test_a_kept_hold_shows_nothing_until_it_is_charged(void **state)
+{
+    ids_t ids = ids_fresh();
     charged_t charged = {.calls = 0};
+    (void)state;
+    admit_paid(&ids);
+    store_settlement_t s = settlement_of(&ids, VERDICT_UNKNOWN);
+    s.spent = (store_amounts_t){.seconds_ms = 3, .paid_ms = 3, .cost_micro = 3};
+    s.is_cost_known = s.keeps_hold = true;
+    assert_true(settle_now(&s));
     store_run_get(fx.store, ids.caller, ids.run_id, note_charged, &charged);
     await_calls(&charged.calls);
-    assert_int_equal(charged.spent.seconds_ms, 1234);
-    assert_int_equal(charged.spent.paid_ms, 1234);
-    assert_int_equal(charged.spent.cost_micro, 1234);
-    assert_true(charged.is_cost_known);
-    redisReply *days = direct("KEYS " ROOT "day:*");
-    long long spent = 0;
-    for (size_t i = 0; i < days->elements; i++) {
-        redisReply *one = direct("HGET %s seconds_ms", days->element[i]->str);
-        spent += atoll(one->str);
-        freeReplyObject(one);
-    }
-    freeReplyObject(days);
-    assert_int_equal(spent, 1234);
+    assert_int_equal(charged.spent.paid_ms, 0);
+    assert_false(charged.is_cost_known);
+    removed(&ids, "700", "0");
+    expect_charged(&ids, 700);
 }
 
 static store_t *other;
@@ -247,6 +326,9 @@ int main(void)
         cmocka_unit_test_setup(test_what_lives_or_was_settled_is_left_alone, clean),
         cmocka_unit_test_setup(test_who_settles_first_makes_the_record, clean),
         cmocka_unit_test_setup(test_what_the_ledger_charged_is_in_the_record, clean),
+        cmocka_unit_test_setup(test_late_seconds_before_the_settlement_are_in_the_record, clean),
+        cmocka_unit_test_setup(test_a_kept_hold_and_a_report_are_not_charged_both, clean),
+        cmocka_unit_test_setup(test_a_kept_hold_shows_nothing_until_it_is_charged, clean),
         cmocka_unit_test_setup(test_two_copies_sweep_one_run_once, clean),
         cmocka_unit_test_setup(test_spools_come_first, clean),
         cmocka_unit_test_setup(test_what_is_not_ours_is_set_aside, clean),
