@@ -134,6 +134,12 @@ bool store_spool_takes_over(store_settling_t *s, const store_settlement_t *settl
         return false;
     spooled->len = spool_record_pack(settlement, s->answer_len, &spooled->base, &spooled->len_without_answer);
     spooled->order_key = spool_order_key(settlement->caller);
+    if (spooled->len_without_answer > SPOOL_PAYLOAD_MAX) {
+        /* a backend with texts of megabytes: no frame holds it, so it is memory's */
+        free(spooled->base);
+        spooled->base = NULL;
+        return false;
+    }
     s->size += spooled->len;
     if (!is_taking(store))
         append_to_spool(s);

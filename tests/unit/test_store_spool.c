@@ -350,6 +350,27 @@ static void without_room_the_output_goes_and_the_record_stays(void **state)
     expect_order(ids, RUNS);
 }
 
+static void what_no_frame_holds_is_kept_in_memory(void **state)
+{
+    (void)state;
+    static uint8_t record[SPOOL_PAYLOAD_MAX];
+    ids_t ids = ids_fresh(), small = ids_fresh();
+    kill(fx.pid, SIGSTOP);
+    store_settlement_t s = settlement_of(&ids, VERDICT_ANSWERED);
+    s.record = record;
+    s.record_len = sizeof(record);
+    assert_false(settle_now(&s));
+    assert_int_equal(stats_now().appended_total + stats_now().failures_total, 0);
+    assert_true(spool_has_room(sp.spool, 1));
+    assert_int_equal(store_backlog(fx.store), 1);
+    assert_false(settle(&small, VERDICT_ANSWERED));
+    assert_int_equal(stats_now().appended_total, 1);
+    kill(fx.pid, SIGCONT);
+    turn_until(store_idle);
+    turn_until(is_spool_empty);
+    expect_run(&small, "answered");
+}
+
 static void every_field_survives_the_spool(void **state)
 {
     (void)state;
@@ -473,6 +494,7 @@ int main(void)
         with_spool(what_was_taken_and_not_marked_is_recorded_once),
         with_spool(a_disk_that_takes_nothing_leaves_the_record_in_memory_and_says_so),
         with_spool(a_disk_that_takes_long_holds_the_answer_a_second_at_most),
+        with_spool(what_no_frame_holds_is_kept_in_memory),
         with_spool(without_room_the_output_goes_and_the_record_stays),
     };
     return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
