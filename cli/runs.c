@@ -9,6 +9,7 @@
 #include "cli/page.h"
 #include "cli/run_print.h"
 #include "cli/runs_export.h"
+#include "cli/runs_find.h"
 #include "cli/runs_options.h"
 #include "cli/stored_run.h"
 #include "cli/table.h"
@@ -17,11 +18,15 @@
 static const char HELP[] =
     "Usage: plimsoll runs list [FILTER]... [--limit N] [--cursor C] [OPTION]...\n"
     "       plimsoll runs show RUN [OPTION]...\n"
+    "       plimsoll runs find KEY [--wait SECONDS] [OPTION]...\n"
     "       plimsoll runs export [FILTER]... [--records] [--cursor C] [OPTION]...\n"
     "\n"
     "The caller's own runs, newest first, as the gateway recorded them. `show` prints one with its record and checks\n"
     "the record's digest. `export` writes all pages, a JSON object a line, and says on stderr how far it is and with\n"
-    "which cursor it would go on. Verdicts: answered (it ran), refused (nothing ran), unknown (it may have run).\n"
+    "which cursor it would go on. `find` says what became of the run with a request ID or an Idempotency-Key (32\n"
+    "lowercase hex digits are a request ID, unless in quotation marks), and waits for it when asked to: exit status 0\n"
+    "when it is answered, 75 while it is under way, 70 when it may have run, 1 when there is none. Verdicts: answered "
+    "(it ran), refused (nothing ran), unknown (it may have run).\n"
     "\n"
     "  --verdict V        answered, refused or unknown\n"
     "  --backend B        runs on this backend\n"
@@ -31,6 +36,7 @@ static const char HELP[] =
     "  --receipts         instead of runs, the receipts of those refused before anything was claimed\n"
     "  --limit N          at most so many, 1 to 500; of an export, at a time\n"
     "  --cursor C         go on from where an earlier list ended\n"
+    "  --wait SECONDS     of find: 0 to 60\n"
     "  --records          of an export: each run with its record, checked\n"
     "  --json             the gateway's answer as it is\n"
     "  -h, --help         this text\n"
@@ -197,11 +203,11 @@ static int show(const runs_options_t *options, const connection_t *connection, c
     return told && fflush(stdout) == 0 ? CLI_OK : CLI_FAILED;
 }
 
-typedef enum { RUNS_LIST, RUNS_SHOW, RUNS_EXPORT, RUNS_NOTHING } what_t;
+typedef enum { RUNS_LIST, RUNS_SHOW, RUNS_EXPORT, RUNS_FIND, RUNS_NOTHING } what_t;
 
 static what_t what_is_asked(int argc, char **argv)
 {
-    static const char *const words[] = {"list", "show", "export"};
+    static const char *const words[] = {"list", "show", "export", "find"};
     for (int i = 0; optind < argc && i < RUNS_NOTHING; i++)
         if (strcmp(argv[optind], words[i]) == 0)
             return (what_t)i;
@@ -213,8 +219,14 @@ static int check_arguments(int argc, char **argv, const runs_options_t *options,
 {
     const char *wrong = runs_options_check(options);
     if (what == RUNS_NOTHING)
-        return usage_error(argv[0], "list, show or export?");
-    if (what != RUNS_SHOW && argc - optind != 1)
+        return usage_error(argv[0], "list, show, find or export?");
+    if (what == RUNS_FIND && argc - optind != 2)
+        return usage_error(argv[0], "find takes one KEY");
+    if (what == RUNS_FIND && (argv[optind + 1][0] == '\0' || strlen(argv[optind + 1]) > RUNS_KEY_MAX))
+        return usage_error(argv[0], "a KEY has 1 to 255 characters");
+    if (what != RUNS_FIND && options->wait != NULL)
+        return usage_error(argv[0], "--wait is of find");
+    if ((what == RUNS_LIST || what == RUNS_EXPORT) && argc - optind != 1)
         return usage_error(argv[0], "%s takes no arguments", argv[optind]);
     if (what == RUNS_SHOW && argc - optind != 2)
         return usage_error(argv[0], "show takes one RUN");
@@ -244,6 +256,7 @@ int command_runs(int argc, char **argv)
         return CLI_FAILED;
     status = what == RUNS_LIST   ? list(&options, &connection)
              : what == RUNS_SHOW ? show(&options, &connection, argv[optind + 1])
+             : what == RUNS_FIND ? runs_find(&options, &connection, argv[optind + 1])
                                  : runs_export(&options, &connection);
     connection_dispose(&connection);
     return status;

@@ -14,6 +14,7 @@ enum {
     RUNS_OPT_JSON = CONNECTION_OPT_END,
     RUNS_OPT_LIMIT,
     RUNS_OPT_CURSOR,
+    RUNS_OPT_WAIT,
     RUNS_OPT_RECEIPTS,
     RUNS_OPT_RECORDS,
     RUNS_OPT_FILTER, /* + runs_filter_t */
@@ -30,6 +31,7 @@ static const struct option OPTIONS_TABLE[] = {
     {"kind", required_argument, NULL, RUNS_OPT_FILTER + RUNS_FILTER_KIND},
     {"since", required_argument, NULL, RUNS_OPT_FILTER + RUNS_FILTER_SINCE},
     {"until", required_argument, NULL, RUNS_OPT_FILTER + RUNS_FILTER_UNTIL},
+    {"wait", required_argument, NULL, RUNS_OPT_WAIT},
     {"receipts", no_argument, NULL, RUNS_OPT_RECEIPTS},
     {"records", no_argument, NULL, RUNS_OPT_RECORDS},
     {"json", no_argument, NULL, RUNS_OPT_JSON},
@@ -51,6 +53,9 @@ static bool take(runs_options_t *options, int opt)
         return true;
     case RUNS_OPT_CURSOR:
         options->cursor = optarg;
+        return true;
+    case RUNS_OPT_WAIT:
+        options->wait = optarg;
         return true;
     case RUNS_OPT_RECEIPTS:
         return options->receipts = true;
@@ -83,6 +88,12 @@ static bool is_made_of(const char *text, size_t max, const char *characters)
     return len >= 1 && len <= max && strspn(text, characters) == len;
 }
 
+/* As the gateway takes it: no superfluous zero. */
+static bool wait_is_valid(const char *text)
+{
+    return is_made_of(text, 2, DIGITS) && atoi(text) <= RUNS_WAIT_MAX && (text[0] != '0' || text[1] == '\0');
+}
+
 static bool limit_is_valid(const char *text)
 {
     return is_made_of(text, 4, DIGITS) && atoi(text) >= 1 && atoi(text) <= RUNS_LIMIT_MAX;
@@ -92,6 +103,8 @@ const char *runs_options_check(const runs_options_t *options)
 {
     if (options->limit != NULL && !limit_is_valid(options->limit))
         return "--limit is 1 to 500";
+    if (options->wait != NULL && !wait_is_valid(options->wait))
+        return "--wait is 0 to 60 seconds";
     if (options->cursor != NULL && !is_made_of(options->cursor, RUNS_CURSOR_MAX, LOWER UPPER DIGITS "._-"))
         return "--cursor is what an earlier list ended with";
     for (int i = 0; i < RUNS_FILTER_COUNT; i++)

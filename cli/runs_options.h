@@ -11,6 +11,7 @@ enum {
     RUNS_CURSOR_MAX = 128, /* characters */
     RUNS_VALUE_MAX = 32,   /* characters of a filter's value */
     RUNS_PATH_MAX = 512,
+    RUNS_WAIT_MAX = 60, /* seconds; the gateway waits no longer */
 };
 
 /* Names in the query of GET /v1/runs, in the order they are written. */
@@ -25,7 +26,7 @@ typedef enum {
 
 typedef struct {
     connection_options_t connection;
-    const char *limit, *cursor;             /* NULL = not given */
+    const char *limit, *cursor, *wait;      /* NULL = not given */
     const char *filters[RUNS_FILTER_COUNT]; /* likewise */
     bool receipts, records, json, help;
 } runs_options_t;

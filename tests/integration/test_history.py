@@ -180,7 +180,8 @@ def test_the_command_lists_and_filters(history):
 
 
 @pytest.mark.parametrize("arguments", [["list", "x"], ["list", "--limit", "0"], ["list", "--kind", "a/b"], ["list", "--records"], ["export", "x"], ["show"],
-                                       ["show", "x"], ["nothing"], ["list", "--cursor", "a&b=c"], ["list", "--since", "a b"]])
+                                       ["show", "x"], ["nothing"], ["list", "--cursor", "a&b=c"], ["list", "--since", "a b"], ["find"], ["find", ""], ["find", "a", "b"],
+                                       ["find", "a", "--wait", "61"], ["list", "--wait", "1"], ["find", "k" * 513]])
 def test_the_command_refuses_what_it_does_not_understand(gw, arguments):
     assert plimsoll(gw, "runs", *arguments).returncode == 2
 
@@ -220,6 +221,29 @@ def test_receipts_by_the_command(gateway):
     out = plimsoll(gw, "runs", "list", "--receipts")
     assert out.returncode == 0 and "isolation" in out.stdout
     assert json.loads(plimsoll(gw, "runs", "export", "--receipts").stdout)["verdict"] == "refused"
+
+
+def test_a_run_is_found_by_its_key(gateway):
+    gw = gateway(**STANDIN)
+    request_id = new_id()
+    gw.ok("standin: answer", request_id)
+    run_id = gw.ok("standin: answer", headers=[("Idempotency-Key", '"job/7 \\"x\\""')]).header("Plimsoll-Run-Id")
+    for key in ('job/7 "x"', '"job/7 \\"x\\""'):
+        out = plimsoll(gw, "runs", "find", key)
+        assert out.returncode == 0 and run_id in out.stdout and "holds" in out.stdout, out
+    assert json.loads(plimsoll(gw, "runs", "find", request_id, "--json").stdout)["state"] == "answered"
+    assert plimsoll(gw, "runs", "find", "never").returncode == 1
+    g.failed(gw.run("standin: fail unavailable", headers=[("Idempotency-Key", '"lost"')]), "unavailable")
+    assert plimsoll(gw, "runs", "find", "lost").returncode == 70
+    code, barrier = gw.barrier()
+    run = gw.in_background(code, headers=[("Idempotency-Key", '"slow"')])
+    gw.wait_inflight(1)
+    out = plimsoll(gw, "runs", "find", "slow")
+    assert out.returncode == 75 and "dispatched" in out.stdout
+    found = g.Background(lambda: plimsoll(gw, "runs", "find", "slow", "--wait", "60"))
+    gw.wait_metric("plimsoll_key_waits_total", 1)
+    barrier.unlink()
+    assert run.join().status == 200 and found.join(30).returncode == 0
 
 
 def test_usage_by_the_command(gateway):

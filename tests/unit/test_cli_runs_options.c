@@ -6,8 +6,10 @@
 #include <cmocka.h>
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "cli/runs_find.h"
 #include "cli/runs_options.h"
 
 static const char *checked(runs_options_t options)
@@ -85,12 +87,54 @@ static void nothing_given_becomes_another_path_or_parameter(void **state)
     }
 }
 
+static void expect_path(const char *key, const char *wait_s, const char *wanted)
+{
+    char *path = runs_find_path(key, wait_s);
+    assert_non_null(path);
+    assert_string_equal(path, wanted);
+    free(path);
+}
+
+static void a_key_is_percent_encoded(void **state)
+{
+    char key[RUNS_KEY_MAX + 2];
+    (void)state;
+    expect_path("abc-._~1", NULL, "/v1/runs/by-key/abc-._~1");
+    expect_path("a/b?c=d&e", "5", "/v1/runs/by-key/a%2Fb%3Fc%3Dd%26e?wait=5");
+    expect_path("\"job 1\"", "60", "/v1/runs/by-key/%22job%201%22?wait=60");
+    expect_path("\xc3\xa9\n", NULL, "/v1/runs/by-key/%C3%A9%0A");
+    assert_null(runs_find_path("", NULL));
+    for (size_t n = RUNS_KEY_MAX - 1; n <= RUNS_KEY_MAX + 1; n++) {
+        memset(key, '"', n);
+        key[n] = '\0';
+        char *path = runs_find_path(key, "60");
+        assert_int_equal(path != NULL, n <= RUNS_KEY_MAX);
+        if (path != NULL)
+            assert_int_equal(strlen(path), strlen("/v1/runs/by-key/") + 3 * n + strlen("?wait=60"));
+        free(path);
+    }
+}
+
+static void a_wait_is_0_to_60_seconds(void **state)
+{
+    (void)state;
+    assert_null(checked((runs_options_t){.wait = "0"}));
+    assert_null(checked((runs_options_t){.wait = "59"}));
+    assert_null(checked((runs_options_t){.wait = "60"}));
+    assert_non_null(checked((runs_options_t){.wait = "61"}));
+    assert_non_null(checked((runs_options_t){.wait = "05"}));
+    assert_non_null(checked((runs_options_t){.wait = ""}));
+    assert_non_null(checked((runs_options_t){.wait = "1s"}));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_path_holds_what_was_asked_for),
         cmocka_unit_test(the_longest_path_is_not_cut),
         cmocka_unit_test(values_are_within_their_limits),
+        cmocka_unit_test(a_key_is_percent_encoded),
+        cmocka_unit_test(a_wait_is_0_to_60_seconds),
         cmocka_unit_test(nothing_given_becomes_another_path_or_parameter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
