@@ -42,6 +42,7 @@ static const char HELP[] =
     "  backends           the gateway's backends and their state\n"
     "  runs list          the caller's runs, newest first\n"
     "  runs show RUN      one run with its record, checked\n"
+    "  runs find KEY      what became of the run with a request ID or Idempotency-Key\n"
     "  runs export        all of them, a JSON object a line\n"
     "  usage              the caller's counts, budgets and caps; --all: every caller's, from the records' Redis\n"
     "  clients ...        edit a gateway's callers file (offline)\n"
