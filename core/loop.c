@@ -19,6 +19,7 @@ enum {
     LOOP_MAGIC = 0x6c6f6f70,
     WAIT_MAX_MS = 60 * 1000, /* a tick never waits longer, so nothing depends on an event that got lost */
     TIMERS_FIRST = 16,
+    SWEEPS_MAX = 64, /* an answer takes two: its task's write, and the task of who goes on after it */
 };
 
 typedef struct post {
@@ -233,22 +234,37 @@ void loop_task_cancel(loop_t *loop, loop_task_t *task)
     task->_next = task->_prev = NULL;
 }
 
-/* Only what was queued before the sweep: a task that defers itself again waits for the next tick, or a retry without a
- * pause would never let the loop go on. */
-static void run_tasks(loop_t *loop)
+/* Only what stands behind `from` now: a task that defers itself again waits for the next tick, or a retry without a
+ * pause would never let the loop go on. False: nothing did. */
+static bool run_tasks_behind(loop_t *loop, loop_task_t *from)
 {
     loop_task_t batch;
-    if (loop->tasks._next == &loop->tasks)
-        return;
-    batch._next = loop->tasks._next;
+    if (from->_next == &loop->tasks)
+        return false;
+    batch._next = from->_next;
     batch._prev = loop->tasks._prev;
     batch._next->_prev = batch._prev->_next = &batch;
-    loop->tasks._next = loop->tasks._prev = &loop->tasks;
+    from->_next = &loop->tasks;
+    loop->tasks._prev = from;
     while (batch._next != &batch) {
         loop_task_t *task = batch._next;
         loop_task_cancel(loop, task);
         task->cb(task);
     }
+    return true;
+}
+
+/* The callbacks of writes that completed at once, and the tasks those callbacks queue: a connection whose answer was
+ * written by a task is taken up again before the loop looks at its socket, or libh2o would read the next request by
+ * itself. Tasks that were waiting for the next tick already go on waiting. */
+static bool finish_writes(loop_t *loop)
+{
+    loop_task_t mark = {0};
+    loop_defer(loop, &mark);
+    h2o_timeout__do_post_callback(loop->h2o);
+    bool ran = run_tasks_behind(loop, &mark);
+    loop_task_cancel(loop, &mark);
+    return ran;
 }
 
 /* --- running --- */
@@ -278,8 +294,9 @@ void loop_run_once(loop_t *loop, uint32_t max_wait_ms)
      */
     run_timers(loop);
     h2o_timeout__do_post_callback(loop->h2o);
-    run_tasks(loop);
-    h2o_timeout__do_post_callback(loop->h2o);
+    run_tasks_behind(loop, &loop->tasks);
+    for (int sweeps = 0; sweeps < SWEEPS_MAX && finish_writes(loop); sweeps++)
+        ;
 }
 
 void loop_run(loop_t *loop)

@@ -1,6 +1,7 @@
 """The record store behind Sentinels, and a server that stops being the one to write to: runs are refused while there is no master, nothing
 runs twice, and service comes back by itself."""
 import collections
+import json
 import signal
 import threading
 import time
@@ -276,6 +277,19 @@ def test_a_master_without_its_replicas_refuses_runs_until_they_are_back(server, 
     wait_for(lambda: gw.run("standin: answer", fresh).status == 200, "runs to be taken again")
     wait_for(lambda: gw.metric("plimsoll_settle_backlog") == 0 == gw.metric("plimsoll_spool_records"), "what waited to be written")
     assert gw.run(code, held).header("Plimsoll-Replayed") == "1"
+
+
+def test_a_client_that_sends_at_once_while_redis_is_away_does_not_end_the_front(gateway):
+    """A refusal written by a task left the connection to libh2o for a moment: the next request was read past the gate, and the front ended."""
+    gw = gateway(PLIMSOLL_REDIS_URL=f"redis://127.0.0.1:{g.free_port()}", PLIMSOLL_THREADS="1", **STANDIN)
+    data = g.request(g.RUN, json.dumps(g.javascript("standin: answer")).encode(), gw.headers(new_id()))
+    with gw.connect() as one, gw.connect() as other:
+        for _ in range(2000):
+            for c in (one, other):
+                c.send(data)
+            for c in (one, other):
+                assert c.read_answer().status == 503
+    assert not gw.log_lines("process died")
 
 
 @pytest.fixture

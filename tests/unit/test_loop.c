@@ -8,6 +8,11 @@
 #include <unistd.h>
 #include <fcntl.h>
 
+#include <sys/socket.h>
+
+#include <h2o/memory.h>
+#include <h2o/socket.h>
+
 #include "core/clock.h"
 #include "core/loop.h"
 #include "core/watch.h"
@@ -118,6 +123,66 @@ static void a_task_that_defers_itself_waits_for_the_next_tick(void **state)
     loop_destroy(spinning);
 }
 
+/* What a connection does whose answer a task writes: the task's write, its end, and the task that takes it up again. */
+static struct {
+    loop_t *loop;
+    h2o_socket_t *sock;
+    loop_task_t write, after, spin;
+    int ended, taken_up, spins;
+} writing;
+
+static void on_written(h2o_socket_t *sock, const char *err)
+{
+    (void)sock;
+    assert_null(err);
+    writing.ended++;
+    loop_defer(writing.loop, &writing.after);
+}
+
+static void write_it(loop_task_t *task)
+{
+    h2o_iovec_t bytes = {(char *)"x", 1};
+    (void)task;
+    h2o_socket_write(writing.sock, &bytes, 1, on_written);
+}
+
+static void take_it_up(loop_task_t *task)
+{
+    (void)task;
+    writing.taken_up++;
+}
+
+static void spin(loop_task_t *task)
+{
+    writing.spins++;
+    loop_defer(writing.loop, task);
+}
+
+static void a_connection_answered_by_a_task_is_taken_up_before_its_socket_is_looked_at(void **state)
+{
+    (void)state;
+    int fds[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
+    writing.loop = loop_create();
+    writing.sock = h2o_evloop_socket_create(loop_h2o(writing.loop), fds[0], 0);
+    loop_task_init(&writing.write, write_it, NULL);
+    loop_task_init(&writing.after, take_it_up, NULL);
+    loop_task_init(&writing.spin, spin, NULL);
+    loop_defer(writing.loop, &writing.spin);
+    loop_defer(writing.loop, &writing.write);
+    loop_run_once(writing.loop, 0);
+    assert_int_equal(writing.ended, 1);
+    assert_int_equal(writing.taken_up, 1); /* in the same tick */
+    assert_int_equal(writing.spins, 1);    /* and who waits for the next tick still does */
+    loop_run_once(writing.loop, 0);
+    assert_int_equal(writing.spins, 2);
+    loop_task_cancel(writing.loop, &writing.spin);
+    h2o_socket_close(writing.sock);
+    loop_run_once(writing.loop, 0);
+    loop_destroy(writing.loop);
+    close(fds[1]);
+}
+
 static loop_t *posted_to;
 static int posted;
 
@@ -187,6 +252,7 @@ int main(void)
         cmocka_unit_test(many_timers_keep_the_heap),
         cmocka_unit_test(deferred_tasks_run_once_and_can_be_taken_back),
         cmocka_unit_test(a_task_that_defers_itself_waits_for_the_next_tick),
+        cmocka_unit_test(a_connection_answered_by_a_task_is_taken_up_before_its_socket_is_looked_at),
         cmocka_unit_test(posts_from_threads_all_arrive),
         cmocka_unit_test(a_watch_is_level_triggered_and_survives_the_owner_closing),
     };
