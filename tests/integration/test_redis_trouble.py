@@ -467,6 +467,27 @@ def test_a_disk_that_does_not_sync_lets_nothing_run_until_it_does(gateway, keepi
     assert sorted(history(gw)) == sorted([run_id(first), run_id(second)])
 
 
+def test_a_directory_that_cannot_be_written_lets_nothing_run_until_it_can(gateway, redis):
+    gw = gateway(start=False, PLIMSOLL_REDIS_URL=redis.url, **STANDIN)
+    gw.state.mkdir()
+    spool_of(gw).mkdir(mode=0o500)
+    if os.geteuid() != 0:
+        # without root the parent is the user that will write there, and sees it at once
+        gw.exit_status = 2
+        gw.spawn()
+        assert gw.wait_exit() == 2 and "spool cannot be written" in gw.log()
+        return
+    gw.start()
+    [line] = gw.log_lines("spool_trouble")
+    assert "Permission denied" in line["reason"]
+    assert gw.get("/readyz").status == 503 and gw.get("/healthz").status == 200
+    refused_for_redis(gw.run("standin: answer", request_id := new_id()), request_id)
+    spool_of(gw).chmod(0o700)
+    wait_ready(gw)
+    gw.ok("standin: answer", request_id)
+    assert gw.log_lines("spool_usable")
+
+
 def test_a_corrupt_file_is_named_and_set_aside_and_what_is_before_it_follows(gateway, keeping):
     gw = gateway(PLIMSOLL_REDIS_URL=keeping.url, **SERVE)
     keeping.kill()
