@@ -30,6 +30,8 @@
 
 /* The lifetimes the script spells out: a literal costs less than one more argument a run. */
 _Static_assert(STORE_LEASE_MAX_MS == 86400000, "86400000 and 172800000 below");
+_Static_assert(STORE_CLAIM_HEAD + STORE_CODE_MAX == 80 && STORE_ANSWER_MAX == 1048576 && STORE_RUN_MAX == 65536,
+               "the sizes below");
 _Static_assert(CAP_SLOTS == 1 && CAP_RATE == 2 && CAP_RUNS == 3 && CAP_SECONDS == 4 && CAP_PAID == 5 && CAP_COST == 6,
                "the numbers of caps below");
 
@@ -59,7 +61,7 @@ const char STORE_LUA_ADMIT[] =
     "  local claim = KEYS[3]\n"
     "  local c = try('GET', claim)\n"
     "  if c then\n"
-    "    local s = type(c) == 'string' and #c >= 49 and string.byte(c)\n"
+    "    local s = type(c) == 'string' and #c >= 49 and #c <= 80 and string.byte(c)\n"
     "    local r = s and string.sub(c, 34, 49)\n"
     "    if s == 87 and #c == 49 then\n"
     "      if r == string.sub(ARGV[2], 33) then return {9, left, tat - us, 0, 0} end\n"
@@ -71,10 +73,13 @@ const char STORE_LUA_ADMIT[] =
     "      if s == 65 then\n"
     "        local base = string.sub(KEYS[1], 1, -6)\n"
     "        local id = string.format(string.rep('%02x', 16), string.byte(r, 1, 16))\n"
-    "        local answer, value = try('GET', base .. 'answer:' .. id), try('GET', base .. 'run:' .. id)\n"
-    "        if type(answer) == 'table' then answer = 0 end\n"
-    "        if type(value) == 'table' then value = 0 end\n"
-    "        return {2, left, tat - us, 0, 0, r, answer, value}\n"
+    /* No more of either than is ever kept: what else there may be is none of ours. */
+    "        local function part(name, most)\n"
+    "          local v = try('GETRANGE', base .. name .. id, '0', most)\n"
+    "          if v == '' then return false end\n"
+    "          return type(v) == 'string' and #v <= tonumber(most) and v or 0\n"
+    "        end\n"
+    "        return {2, left, tat - us, 0, 0, r, part('answer:', '1048576'), part('run:', '65536')}\n"
     "      end\n"
     "      if s == 85 then return {4, left, tat - us, 0, 0, r, string.sub(c, 50)} end\n"
     "      local ends = string.match(c, '^%d+$', 50)\n"
@@ -194,7 +199,7 @@ const char STORE_LUA_ADMIT[] =
     "  end\n"
     "  if holds or took > 0 then\n"
     "    if type(try('HGET', P .. 'held', run)) == 'table' then return {21, left, tat - us, 0, used, P .. 'held'} end\n"
-    "    if type(try('ZSCORE', P .. 'held:ends', run)) == 'table' then return {21, left, tat - us, 0, used, P .. "
+    "    if type(try('ZCARD', P .. 'held:ends')) == 'table' then return {21, left, tat - us, 0, used, P .. "
     "'held:ends'} end\n"
     "  end\n"
     /* Nothing refuses from here on. */

@@ -192,6 +192,7 @@ void store_retry_failed(store_t *store, store_settling_t *s, bool answered);
 /* store_run.c: the value of a run's key. */
 /* What the settling script writes before the value handed to it: version and place in the log. */
 enum { STORE_RUN_HEAD = 7 };
+enum { STORE_RUN_MAX = 64 * 1024 }; /* bytes of a value that are read; the largest written has a quarter of it */
 enum { STORE_RUN_TEXTS = 14 };
 enum { STORE_STRING_MAX = 256 }; /* bytes of one text of a run that are kept */
 typedef struct {

@@ -2,7 +2,8 @@
 #include "records/store_bill_lua.h"
 #include "records/store_internal.h"
 
-_Static_assert(STORE_RUNS_KEPT == 10000 && STORE_RECEIPTS_KEPT == 1000, "10000, 1000 and 999 below");
+_Static_assert(STORE_RUNS_KEPT == 10000 && STORE_RECEIPTS_KEPT == 1000 && STORE_RUN_MAX == 65536,
+               "10000, 1000, 999 and 65536 below");
 
 /*
  * KEYS: runs. ARGV: most runs, run id (16 bytes) after which to go on ("" = newest), prefix of the run keys.
@@ -28,7 +29,9 @@ const char STORE_LUA_RUNS[] =
     "  local v = ''\n"
     "  if #id == 16 then\n"
     "    id = string.format(hex, string.byte(id, 1, 16))\n"
-    "    v = redis.pcall('GET', ARGV[3] .. id)\n"
+    "    v = redis.pcall('GETRANGE', ARGV[3] .. id, '0', '65536')\n"
+    "    if v == '' then v = false end\n"
+    "    if type(v) == 'string' and #v > 65536 then v = '' end\n"
     "  end\n"
     "  live = live or v\n"
     "  out[2 * i - 1] = id\n"

@@ -6,11 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/clock.h"
 #include "core/log.h"
 #include "core/mem.h"
 
 enum {
     READING_MAGIC = 0x73747264,
+    ROUND_MIN_MS = 50, /* with less time left there is no further one */
     ROUNDS_MAX = 10, /* of STORE_LIST_MAX entries that a filter is held against; what lies further is the next page's */
 };
 
@@ -31,7 +33,8 @@ typedef struct {
     char verdict[STORE_CODE_MAX + 1], backend[STORE_BACKEND_MAX + 1], kind[STORE_CODE_MAX + 1];
     bool bad_cursor, is_filtered;
     unsigned rounds;
-    uint32_t asked; /* entries asked for in this round, one more than are looked at */
+    uint64_t due_ms; /* monotonic: when the page is to be answered, however little it holds */
+    uint32_t asked;  /* entries asked for in this round, one more than are looked at */
     entry_t *entries;
     size_t count;
 } reading_t;
@@ -157,6 +160,12 @@ static void finish_list(reading_t *r, const char *next)
 
 static void ask_page(reading_t *r);
 
+static uint32_t time_left(const reading_t *r)
+{
+    uint64_t now = clock_mono_ms();
+    return r->due_ms > now ? (uint32_t)(r->due_ms - now) : 0;
+}
+
 static void take_page(reading_t *r, const redisReply *reply)
 {
     size_t have = reply->elements / 2, seen = 0;
@@ -167,7 +176,8 @@ static void take_page(reading_t *r, const redisReply *reply)
     }
     if (seen == have)
         finish_list(r, NULL);
-    else if (r->count == r->query.limit || ++r->rounds == ROUNDS_MAX || !r->is_filtered || r->store->closing)
+    else if (r->count == r->query.limit || ++r->rounds == ROUNDS_MAX || !r->is_filtered || r->store->closing ||
+             time_left(r) < ROUND_MIN_MS)
         finish_list(r, r->run_id);
     else
         ask_page(r);
@@ -186,6 +196,9 @@ static void on_page(void *data, redis_status_t status, const redisReply *reply, 
         store_log_corrupt(key);
     } else if (status == REDIS_REPLY || status == REDIS_REFUSED) {
         log_event(LOG_WARN, "store_runs_failed", log_str("reason", status == REDIS_REFUSED ? err : "malformed reply"));
+    } else if (r->rounds != 0 && !r->store->closing) {
+        finish_list(r, r->run_id); /* as far as it has come */
+        return;
     }
     finish(r, STORE_AWAY, NULL, 0, NULL);
 }
@@ -210,8 +223,8 @@ static void ask_page(reading_t *r)
                                  : 0);
     store_argv_add(&args, runs, store_key(runs, &r->prefix, "run:", ""));
     redis_eval(store_redis_for(store, r->prefix.text + store->root.len),
-               r->query.receipts ? &store->receipts : &store->runs, STORE_DEADLINE_MS, on_page, r, args.nkeys,
-               args.argc, args.base, args.len);
+               r->query.receipts ? &store->receipts : &store->runs, time_left(r), on_page, r, args.nkeys, args.argc,
+               args.base, args.len);
 }
 
 /* A filter that is longer than what it is held against fits nothing, and stays so when it is cut. */
@@ -237,21 +250,24 @@ void store_runs_list(store_t *store, const char *caller, const store_runs_query_
     if (!r->bad_cursor)
         strcpy(r->run_id, cursor);
     r->entries = mem_alloc_array(r->query.limit, sizeof(*r->entries));
+    r->due_ms = clock_mono_ms() + STORE_DEADLINE_MS;
     ask_page(r);
 }
 
 static void on_run(void *data, redis_status_t status, const redisReply *reply, const char *err)
 {
     reading_t *r = reading_checked(data);
-    if (status == REDIS_REPLY && reply->type == REDIS_REPLY_NIL) {
+    bool is_text = status == REDIS_REPLY && reply->type == REDIS_REPLY_STRING;
+    if ((status == REDIS_REPLY && reply->type == REDIS_REPLY_NIL) || (is_text && reply->len == 0)) {
         finish(r, STORE_NOT_FOUND, NULL, 0, NULL);
         return;
     }
-    if (status == REDIS_REPLY && reply->type == REDIS_REPLY_STRING) {
+    if (is_text) {
         store_run_text_t text;
         char run_id[STORE_ID + 1];
         strcpy(run_id, r->run_id);
-        if (store_run_unpack(run_id, (const uint8_t *)reply->str, reply->len, &text) == NULL) {
+        if (reply->len <= STORE_RUN_MAX &&
+            store_run_unpack(run_id, (const uint8_t *)reply->str, reply->len, &text) == NULL) {
             finish(r, STORE_FOUND, &text.run, 1, NULL);
             return;
         }
@@ -268,6 +284,6 @@ void store_run_get(store_t *store, const char *caller, const char *run_id, store
     strcpy(r->run_id, store_is_hex(run_id, STORE_ID) ? run_id : NO_RUN);
     char key[STORE_CLAIM_KEY_MAX];
     size_t len = store_key(key, &r->prefix, "run:", r->run_id);
-    redis_command(store_redis_for(store, r->run_id), STORE_DEADLINE_MS, on_run, r, 2, (const char *[]){"GET", key},
-                  (const size_t[]){3, len});
+    redis_command(store_redis_for(store, r->run_id), STORE_DEADLINE_MS, on_run, r, 4,
+                  (const char *[]){"GETRANGE", key, "0", "65536"}, (const size_t[]){8, len, 1, 5});
 }

@@ -11,7 +11,8 @@
 #include "records/store_bill_lua.h"
 #include "records/store_internal.h"
 
-_Static_assert(STORE_WITHDRAWN_TTL_MS == 60000 && STORE_RUNS_KEPT == 10000, "60000, 10000, 10016 and 9999 below");
+_Static_assert(STORE_WITHDRAWN_TTL_MS == 60000 && STORE_RUNS_KEPT == 10000,
+               "60000, 10000, 10016, 10031 and 9999 below");
 _Static_assert(STORE_BAD_CLAIM == 1 && STORE_BAD_SLOTS == 2 && STORE_BAD_RATE == 4 && STORE_BAD_RUNS == 8 &&
                    STORE_BAD_LOG == 16 && STORE_BAD_TOTAL_RATE == 32 && STORE_BAD_BILL == 64 && STORE_BAD_RUN == 128,
                "the numbers below");
@@ -21,14 +22,15 @@ const char STORE_LUA_SETTLE[] =
     "local value, P, claim = ARGV[1], ARGV[9], KEYS[4]\n"
     "local state, run = string.byte(value), string.sub(KEYS[2], -32)\n"
     "local final = state ~= 82 and state ~= 87\n"
-    "local bad, publish, ours, absent = 0, false, false, false\n"
+    "local bad, publish, ours, absent, lost = 0, false, false, false, false\n"
+    "local C = string.sub(KEYS[1], 1, -6)\n"
     "if claim then\n"
     /* A final verdict looks and writes in one command, and puts back what it must not replace: nobody sees a script
        half done. */
     "  local c\n"
     "  if final then c = try('SET', claim, value, 'KEEPTTL', 'GET') else c = try('GET', claim) end\n"
     "  if not c then\n"
-    "    absent = true\n"
+    "    absent, lost = true, true\n"
     "  elseif type(c) == 'table' then\n"
     "    if not string.find(c.err, 'WRONGTYPE', 1, true) then return c end\n"
     "    bad = 1\n"
@@ -60,12 +62,20 @@ const char STORE_LUA_SETTLE[] =
     "end\n"
     "local first = call('SET', KEYS[2], struct.pack('>BI6', 2, index) .. ARGV[2], 'PX', ARGV[10], 'NX')\n"
     "if log and not first then call('RPOP', log) end\n"
+    "local was_refused = false\n"
     "if not first then\n"
-    "  local kept = try('GETRANGE', KEYS[2], '0', '0')\n"
-    "  if kept ~= '\\2' then bad = bad + 128 end\n"
+    "  local kept = try('GETRANGE', KEYS[2], '0', '7')\n"
+    "  if type(kept) ~= 'string' or string.byte(kept) ~= 2 then bad = bad + 128 else was_refused = string.byte(kept, "
+    "8) "
+    "== 1 end\n"
     "end\n"
     "if claim then\n"
     "  if final then\n"
+    /* A refusal has freed it, and whoever thought the run's copy dead came later: nothing ran. */
+    "    if lost and was_refused then\n"
+    "      call('DEL', claim)\n"
+    "      absent = false\n"
+    "    end\n"
     /* Redis lost the claim, or the admission was given up and went on: the run was made, so its id is used. */
     "    if absent then call('PEXPIRE', claim, ARGV[10]) end\n"
     "    if ARGV[13] and (ours or absent) then call('SET', KEYS[5], ARGV[13], 'PX', ARGV[11]) end\n"
@@ -87,11 +97,20 @@ const char STORE_LUA_SETTLE[] =
     "    bad = bad + 8\n"
     "  else\n"
     /* Its end is far off, so renewing it now and then does: always while it is short, later at every sixteenth run. */
-    "    if kept >= 10016 then call('LTRIM', KEYS[3], '0', '9999') end\n"
+    /* A refusal costs nothing, so only the index bounds how many are kept: those that leave it go. */
+    "    if kept >= 10016 then\n"
+    "      for _, id in ipairs(call('LRANGE', KEYS[3], '10000', '10031')) do\n"
+    "        if #id == 16 then\n"
+    "          local key = C .. 'run:' .. string.format(string.rep('%02x', 16), string.byte(id, 1, 16))\n"
+    "          if try('GETRANGE', key, '7', '7') == '\\1' then call('DEL', key) end\n"
+    "        end\n"
+    "      end\n"
+    "      call('LTRIM', KEYS[3], '0', '9999')\n"
+    "    end\n"
     "    if kept <= 16 or kept % 16 == 0 then call('PEXPIRE', KEYS[3], '34560000000') end\n"
     "  end\n"
     "end\n"
-    "local C, charges = string.sub(KEYS[1], 1, -6), first and final\n"
+    "local charges = first and final\n"
     /* Most runs: no hold, nothing paid, within one day. The same as below for a third of its time. */
     "if charges and not held and not late and not gives_back and ARGV[5] == '0' and ARGV[6] == '0' and not "
     "string.find(ARGV[8], "
