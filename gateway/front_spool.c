@@ -56,6 +56,7 @@ void front_spool_measure(const front_t *front)
     metric_set(METRIC_SPOOL_BYTES, (int64_t)s.bytes);
     metric_set(METRIC_SPOOL_LIMIT, (int64_t)s.limit);
     metric_set(METRIC_SPOOL_RECORDS, (int64_t)s.records);
+    metric_set(METRIC_SPOOL_STUCK, (int64_t)s.stuck);
     metric_set(METRIC_SPOOL_OLDEST, (int64_t)(s.oldest_ms / 1000));
     metric_set(METRIC_SPOOL_USABLE, s.usable);
     metric_set(METRIC_SPOOL_APPENDED, (int64_t)s.appended_total);

@@ -103,6 +103,11 @@ void spool_taken(spool_t *spool, const spool_place_t *place, uint32_t order_key)
     pthread_mutex_unlock(&spool->lock);
 }
 
+void spool_note_stuck(spool_t *spool, int change)
+{
+    atomic_fetch_add(&spool->stuck, (uint64_t)(int64_t)change);
+}
+
 void spool_note_late(spool_t *spool)
 {
     atomic_fetch_add(&spool->late_total, 1);
@@ -115,6 +120,7 @@ void spool_stats(const spool_t *spool, spool_stats_t *out)
         .bytes = bytes_used(spool),
         .limit = spool->limit,
         .records = atomic_load(&spool->records),
+        .stuck = atomic_load(&spool->stuck),
         .oldest_ms = oldest != 0 && now > oldest ? (uint64_t)(now - oldest) : 0,
         .appended_total = atomic_load(&spool->appended_total),
         .replayed_total = atomic_load(&spool->replayed_total),

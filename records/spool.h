@@ -94,6 +94,7 @@ void spool_taken(spool_t *spool, const spool_place_t *place, uint32_t order_key)
 typedef struct {
     uint64_t bytes, limit; /* of all files and of what waits to be written */
     uint64_t records;      /* not taken */
+    uint64_t stuck;        /* of those: Redis refuses them, or this version cannot read them */
     uint64_t oldest_ms;    /* age of the oldest of them */
     uint64_t appended_total, replayed_total;
     uint64_t set_aside_total; /* files that were not read to their end */
@@ -102,6 +103,8 @@ typedef struct {
     uint64_t failures_total; /* appends the disk did not take */
     bool usable;             /* false: the disk is in trouble */
 } spool_stats_t;
+/* One record more, or (-1) one less, of those counted is not going to be taken as things are. Any thread. */
+void spool_note_stuck(spool_t *spool, int change);
 /* Somebody was answered before the disk had taken a record. Any thread. */
 void spool_note_late(spool_t *spool);
 void spool_stats(const spool_t *spool, spool_stats_t *out);

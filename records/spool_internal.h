@@ -27,7 +27,7 @@ struct spool {
     bool rewind, closing;
 
     /* anybody's */
-    _Atomic uint64_t file_bytes, queued_bytes, records;
+    _Atomic uint64_t file_bytes, queued_bytes, records, stuck;
     _Atomic uint64_t appended_total, replayed_total, set_aside_total, torn_total, failures_total, late_total;
     _Atomic int64_t oldest_ms; /* when it was appended; 0 = none */
     _Atomic bool usable;

@@ -174,6 +174,7 @@ static void pass_over(store_t *store, const spool_item_t *item, const char *why)
     log_event(LOG_ERROR, "spool_record_passed_over", log_str("reason", why), log_uint("bytes", item->len),
               log_int("appended_unix_ms", item->appended_ms));
     spool_release(store->spool.spool, item->order_key);
+    spool_note_stuck(store->spool.spool, 1);
 }
 
 static void on_items(void *data, const spool_item_t *items, size_t count)
@@ -223,6 +224,7 @@ void store_spool_refused(store_settling_t *s, const char *err)
     if (!is_stuck(s))
         return;
     ++s->store->spool.stuck;
+    spool_note_stuck(s->store->spool.spool, 1);
     log_event(LOG_ERROR, "spool_record_refused", log_str("reason", err), log_uint("times", s->spooled.refusals),
               log_str("effect", "it stays in the spool and is tried again; what came after it goes on"));
     ask_for_more(s->store);
@@ -253,7 +255,7 @@ bool store_spool_is_empty(const store_t *store)
     spool_stats_t stats = {0};
     if (store->spool.spool != NULL)
         spool_stats(store->spool.spool, &stats);
-    return stats.records == 0;
+    return stats.records <= stats.stuck;
 }
 
 void store_spooled_dispose(store_settling_t *s)
@@ -262,8 +264,10 @@ void store_spooled_dispose(store_settling_t *s)
         spool_release(s->store->spool.spool, s->spooled.order_key);
     if (s->spooled.is_read_back)
         --s->store->spool.ahead;
-    if (is_stuck(s))
+    if (is_stuck(s)) {
         --s->store->spool.stuck;
+        spool_note_stuck(s->store->spool.spool, -1);
+    }
     free(s->spooled.base);
 }
 

@@ -49,7 +49,7 @@ bool store_spool_blocks(const struct store_settling *s);
 void store_spool_again(struct store_settling *s);
 /* Redis took one that was read back. */
 void store_spool_taken(struct store_settling *s);
-/* Nothing of this process, or of one it took over from, is still to be sent. */
+/* Nothing of this process, or of one it took over from, is still to be sent, but for what cannot be. */
 bool store_spool_is_empty(const store_t *store);
 void store_spooled_dispose(struct store_settling *s);
 void store_spool_dispose(store_t *store);

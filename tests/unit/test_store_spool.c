@@ -350,6 +350,42 @@ static void without_room_the_output_goes_and_the_record_stays(void **state)
     expect_order(ids, RUNS);
 }
 
+static void note_appended(spool_append_t *append, bool durable)
+{
+    assert_true(durable);
+    *(bool *)append->data = true;
+}
+
+static bool is_all_but_one_sent(void)
+{
+    return stats_now().records == 1 && stats_now().stuck == 1;
+}
+
+static void what_this_version_cannot_read_stays_and_lets_the_rest_pass(void **state)
+{
+    (void)state;
+    ids_t ids = ids_fresh();
+    bool done = false;
+    uint32_t key = spool_order_key(ids.caller);
+    spool_append_t append = {.loop = fx.loop,
+                             .cb = note_appended,
+                             .data = &done,
+                             .order_key = key,
+                             .pieces = {{"from another version", 20}, {"", 0}}};
+    kill(fx.pid, SIGSTOP);
+    spool_append(sp.spool, &append);
+    assert_false(settle(&ids, VERDICT_ANSWERED));
+    assert_true(done);
+    kill(fx.pid, SIGCONT);
+    turn_until(is_all_but_one_sent);
+    expect_run(&ids, "answered");
+    assert_false(spool_is_held(sp.spool, key));
+    assert_true(store_spool_is_empty(fx.store)); /* of what can be sent */
+    start_anew();
+    turn_until(is_all_but_one_sent); /* the other version will find it */
+    turn_until(store_up);
+}
+
 static void what_no_frame_holds_is_kept_in_memory(void **state)
 {
     (void)state;
@@ -494,6 +530,7 @@ int main(void)
         with_spool(what_was_taken_and_not_marked_is_recorded_once),
         with_spool(a_disk_that_takes_nothing_leaves_the_record_in_memory_and_says_so),
         with_spool(a_disk_that_takes_long_holds_the_answer_a_second_at_most),
+        with_spool(what_this_version_cannot_read_stays_and_lets_the_rest_pass),
         with_spool(what_no_frame_holds_is_kept_in_memory),
         with_spool(without_room_the_output_goes_and_the_record_stays),
     };
