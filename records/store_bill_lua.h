@@ -91,6 +91,13 @@ _Static_assert(STORE_DAYS_KEPT == 40 && STORE_AMOUNT_MAX == INT64_C(100000000000
     "local function bill_forget(run)\n"                                                                                \
     "  redis.pcall('HDEL', P .. 'held', run)\n"                                                                        \
     "  redis.pcall('ZREM', P .. 'held:ends', run)\n"                                                                   \
+    "end\n" /* The record shows what was charged in place of its own amounts; flag 32: the cost is known. */           \
+    "local function bill_state(key, flags, t)\n"                                                                       \
+    "  local is = math.floor(flags / 32) % 2 == 1\n"                                                                   \
+    "  if is ~= (t[6] == 0 or t[7] > 0) then\n"                                                                        \
+    "    redis.call('SETRANGE', key, '8', string.char(is and flags - 32 or flags + 32))\n"                             \
+    "  end\n"                                                                                                          \
+    "  redis.call('SETRANGE', key, '29', struct.pack('>I6I6I6', t[5], t[6], t[7]))\n"                                  \
     "end\n"                                                                                                            \
     "local function bill_hold(scope, sums, sign, t)\n"                                                                 \
     "  local n = sums[1] + sign\n"                                                                                     \
@@ -131,6 +138,11 @@ _Static_assert(STORE_DAYS_KEPT == 40 && STORE_AMOUNT_MAX == INT64_C(100000000000
     "    if t and bill_is_held(t) then\n"                                                                              \
     "      ok = bill_unhold(t) and ok\n"                                                                               \
     "      ok = bill_both(t[2], t[4], t[5], t[6], t[7], 1) and ok\n"                                                   \
+    "      local key = P .. t[2] .. ':run:' .. run\n"                                                                  \
+    "      local head = redis.pcall('GETRANGE', key, '0', '46')\n"                                                     \
+    "      if type(head) == 'string' and #head == 47 and string.byte(head) == 2 then\n"                                \
+    "        bill_state(key, string.byte(head, 9), t)\n"                                                               \
+    "      end\n"                                                                                                      \
     "      t[1], t[3] = 'X', ms + 691200000\n"                                                                         \
     "      bill_note(run, t)\n"                                                                                        \
     "    elseif t then\n"                                                                                              \

@@ -183,13 +183,10 @@ const char STORE_LUA_SETTLE[] =
        told the front. */
     "  local more, told_s, told_p, told_c = late and bill_ticket(run .. '+'), 0, 0, 0\n"
     "  if ticket then\n"
-    /* The ledger has charged it already: the record shows that, not what the settlement knows. */
-    "    if first and ticket[1] == 'B' then\n"
-    "      local flags = string.byte(call('GETRANGE', KEYS[2], '8', '8'))\n"
-    "      if ticket[7] > 0 and math.floor(flags / 32) % 2 == 0 then\n"
-    "        call('SETRANGE', KEYS[2], '8', string.char(flags + 32))\n"
-    "      end\n"
-    "      call('SETRANGE', KEYS[2], '29', struct.pack('>I6I6I6', ticket[5], ticket[6], ticket[7]))\n"
+    /* It is charged already, by the ledger or for its hold's expiry: the record shows that, not what the settlement
+       knows. */
+    "    if first and (ticket[1] == 'B' or ticket[1] == 'X' and keeps) then\n"
+    "      bill_state(KEYS[2], string.byte(call('GETRANGE', KEYS[2], '8', '8')), ticket)\n"
     "    end\n"
     "    if ticket[8] % 2 == 1 then try('ZREM', P .. 'slots', run) end\n"
     "    if keeps and first and more and bill_is_held(ticket) then\n"

@@ -246,6 +246,36 @@ static void test_a_kept_hold_shows_nothing_until_it_is_charged(void **state)
     expect_charged(&ids, 700);
 }
 
+/* Nothing ever came of a kept hold: it is charged whole at its end, before or after the sweep, and the record says so.
+ */
+static void test_a_hold_that_expires_is_in_the_record(void **state)
+{
+    (void)state;
+    for (int before = 0; before != 2; before++) {
+        ids_t ids = ids_fresh(), next = ids_fresh();
+        direct_do("FLUSHALL");
+        store_admission_t admission = admission_of(&ids);
+        admission.lease_ms = admission.hold_ms = LEASE_MS;
+        admission.hold = (store_amounts_t){.seconds_ms = 900, .paid_ms = 900, .cost_micro = 900};
+        assert_int_equal(admit_now(&admission).outcome, ADMIT_OK);
+        turn_for(2 * LEASE_MS);
+        if (!before) {
+            sweep_now(fx.store);
+            turn_until(nothing_lives);
+        }
+        /* another's admission charges what has expired */
+        admission = admission_of(&next);
+        admission.total_caps.per_day.seconds_ms = 1000000;
+        assert_int_equal(admit_now(&admission).outcome, ADMIT_OK);
+        assert_true(settle(&next, VERDICT_REFUSED));
+        if (before) {
+            sweep_now(fx.store);
+            turn_until(nothing_lives);
+        }
+        expect_charged(&ids, 900);
+    }
+}
+
 static store_t *other;
 
 static bool other_is_up(void)
@@ -329,6 +359,7 @@ int main(void)
         cmocka_unit_test_setup(test_late_seconds_before_the_settlement_are_in_the_record, clean),
         cmocka_unit_test_setup(test_a_kept_hold_and_a_report_are_not_charged_both, clean),
         cmocka_unit_test_setup(test_a_kept_hold_shows_nothing_until_it_is_charged, clean),
+        cmocka_unit_test_setup(test_a_hold_that_expires_is_in_the_record, clean),
         cmocka_unit_test_setup(test_two_copies_sweep_one_run_once, clean),
         cmocka_unit_test_setup(test_spools_come_first, clean),
         cmocka_unit_test_setup(test_what_is_not_ours_is_set_aside, clean),
