@@ -1,0 +1,101 @@
+"""A Redis that answers, and late: every page is answered within its 300 ms all the same, with what there is by then."""
+import socket
+import threading
+import time
+
+import pytest
+
+import gateway as g
+import resp
+from gateway import new_id
+from stalls import Stalls
+
+
+class Late:
+    """Between the gateway and Redis: each answer comes `delay` seconds late."""
+
+    def __init__(self, port):
+        self.redis_port, self.delay, self.sockets = port, 0, []
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        while True:
+            try:
+                near, _ = self.listener.accept()
+                far = socket.create_connection(("127.0.0.1", self.redis_port))
+            except OSError:
+                return
+            self.sockets += [near, far]
+            threading.Thread(target=self._pump, args=(near, far, False), daemon=True).start()
+            threading.Thread(target=self._pump, args=(far, near, True), daemon=True).start()
+
+    def _pump(self, source, to, is_answer):
+        try:
+            while data := source.recv(1 << 16):
+                if is_answer and self.delay:
+                    time.sleep(self.delay)
+                to.sendall(data)
+        except OSError:
+            pass
+        for s in (source, to):
+            try:
+                s.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def end(self):
+        self.listener.close()
+        for s in self.sockets:
+            s.close()
+
+
+@pytest.fixture
+def late(redis):
+    proxy = Late(redis.port)
+    yield proxy
+    proxy.end()
+
+
+def test_a_filter_over_a_long_index_took_seconds(gateway, redis, late):
+    gw = gateway(PLIMSOLL_REDIS_URL=f"redis://127.0.0.1:{late.port}/0", SANDBOX_PROVIDER="standin")
+    wanted = gw.ok("standin: answer", new_id()).header("Plimsoll-Run-Id")
+    with resp.Client(redis.port) as direct:
+        index, = direct.keys("*:runs")
+        run, = direct.keys("*:run:*")
+        other = run[:-32] + "0" * 32
+        direct("COPY", run, other)
+        direct("SETRANGE", other, "7", b"\2")  # an unknown one, newer than the one looked for
+        direct.pipeline([["LPUSH", index, *[bytes(16)] * 50] for _ in range(20)])
+    assert gw.get("/v1/runs?verdict=answered&limit=1").status == 200  # Redis has the script
+    late.delay = 0.06
+    with Stalls() as stalls:
+        began = time.monotonic()
+        answer = gw.get("/v1/runs?verdict=answered")
+        took = time.monotonic() - began
+    assert answer.status == 200 and answer.json()["next_cursor"] is not None
+    assert took < 0.3 + stalls.worst, f"{took * 1000:.0f} ms"
+    # the pages that follow reach it: no entry is passed over
+    late.delay = 0
+    runs, cursor, pages = answer.json()["runs"], answer.json()["next_cursor"], 1
+    while cursor is not None and not runs and pages < 20:
+        page = gw.get(f"/v1/runs?verdict=answered&cursor={cursor}").json()
+        runs, cursor, pages = page["runs"], page["next_cursor"], pages + 1
+    assert [r["run_id"] for r in runs] == [wanted]
+
+
+def test_every_page_and_every_run_is_answered_in_time(gateway, redis, late):
+    gw = gateway(PLIMSOLL_REDIS_URL=f"redis://127.0.0.1:{late.port}/0", SANDBOX_PROVIDER="standin")
+    request_id = new_id()
+    gw.ok("standin: answer", request_id)
+    late.delay = 0.28  # past what a script may take
+    pages = ["/v1/runs", "/v1/runs?kind=javascript", "/v1/runs/" + "a" * 32, f"/v1/runs/by-key/{request_id}", "/v1/usage", "/v1/log/head",
+             "/v1/log/inclusion?index=0", "/v1/log/inclusion?run=" + "a" * 32, "/v1/log/consistency?first=1"]
+    for what in [lambda p=p: gw.get(p) for p in pages] + [lambda: gw.run("standin: answer"), lambda: gw.run("standin: answer", new_id())]:
+        with Stalls() as stalls:
+            began = time.monotonic()
+            answer = what()
+            took = time.monotonic() - began
+        assert answer.status in (200, 503), answer
+        assert took < 0.3 + stalls.worst, f"{took * 1000:.0f} ms: {answer}"
