@@ -64,10 +64,10 @@ def test_a_filter_over_a_long_index_took_seconds(gateway, redis, late):
     with resp.Client(redis.port) as direct:
         index, = direct.keys("*:runs")
         run, = direct.keys("*:run:*")
-        other = run[:-32] + "0" * 32
-        direct("COPY", run, other)
-        direct("SETRANGE", other, "7", b"\2")  # an unknown one, newer than the one looked for
-        direct.pipeline([["LPUSH", index, *[bytes(16)] * 50] for _ in range(20)])
+        value = direct("GET", run)
+        newer = [i.to_bytes(16, "big") for i in range(1000)]  # of another verdict than the one looked for
+        direct.pipeline([["SET", run[:-32] + i.hex(), value[:7] + b"\2" + value[8:]] for i in newer])
+        direct("LPUSH", index, *newer)
     assert gw.get("/v1/runs?verdict=answered&limit=1").status == 200  # Redis has the script
     late.delay = 0.06
     with Stalls() as stalls:
