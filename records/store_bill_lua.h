@@ -62,7 +62,10 @@ _Static_assert(STORE_DAYS_KEPT == 40 && STORE_AMOUNT_MAX == INT64_C(100000000000
     "    local stop = math.min(math.max((math.floor(at / 86400000) + 1) * 86400000, ends - 3456000000), ends)\n"       \
     "    local part = stop - from\n"                                                                                   \
     "    local now = {part, p, c}\n"                                                                                   \
-    "    if stop < ends then now[2], now[3] = math.floor(p * (part / s)), math.floor(c * (part / s)) end\n"            \
+    "    if stop < ends then\n"                                                                                        \
+    "      for i, x in ipairs({p, c}) do now[i + 1] = math.floor(x * part < 9e15 and x * part / s or x * (part / s)) " \
+    "end\n"                                                                                                            \
+    "    end\n"                                                                                                        \
     "    n = bill_put(scope, bill_day(math.max(at, stop - 1)), stop < ends and 0 or runs, sign * (now[1] - "           \
     "done[1]),\n"                                                                                                      \
     "      sign * (now[2] - done[2]), sign * (now[3] - done[3]), unpriced and sign * (now[2] - done[2]) or 0)\n"       \
@@ -171,68 +174,71 @@ _Static_assert(STORE_DAYS_KEPT == 40 && STORE_AMOUNT_MAX == INT64_C(100000000000
  * charged; otherwise all of it is charged and remembered, so that a settlement that comes later charges nothing twice.
  * Days are split at midnight of Redis' clock. The run's record, if there is one, shows the new amounts.
  */
-#define STORE_BILL_LUA                                                                                                                                                                                   \
-    STORE_BILL_DAY_LUA STORE_BILL_SUMS_LUA /* The run's record shows what was charged for it. */                                                                                                         \
-        "local function bill_show(run, tag, more, s, p, c, known)\n"                                                                                                                                     \
-        "  local key = P .. tag .. ':run:' .. run\n"                                                                                                                                                     \
-        "  local head = redis.pcall('GETRANGE', key, '0', '46')\n"                                                                                                                                       \
-        "  if type(head) ~= 'string' or #head ~= 47 or string.byte(head) ~= 2 then return nil end\n"                                                                                                     \
-        "  local flags = string.byte(head, 9)\n"                                                                                                                                                         \
-        "  local had, had_p, had_c = struct.unpack('>I6I6I6', head, 30)\n"                                                                                                                               \
-        "  if more == nil then return had end\n"                                                                                                                                                         \
-        "  if more then s, p, c = s + had, p + had_p, c + had_c end\n"                                                                                                                                   \
-        "  local was = math.floor(flags / 32) % 2 == 1\n"                                                                                                                                                \
-        "  if was ~= (known and (was or had == 0 or not more)) then\n"                                                                                                                                   \
-        "    redis.call('SETRANGE', key, '8', string.char(was and flags - 32 or flags + 32))\n"                                                                                                          \
-        "  end\n"                                                                                                                                                                                        \
-        "  redis.call('SETRANGE', key, '29', struct.pack('>I6I6I6', math.min(s, 1e14), math.min(p, 1e14), "                                                                                              \
-        "math.min(c, "                                                                                                                                                                                   \
-        "1e14)))\n"                                                                                                                                                                                      \
-        "  return true\n"                                                                                                                                                                                \
-        "end\n"                                                                                                                                                                                          \
-        "local function bill_removed(run, tag, total, reported, paid, price)\n"                                                                                                                          \
-        "  local t = redis.call('TIME')\n"                                                                                                                                                               \
-        "  local ms = t[1] * 1000 + math.floor(t[2] / 1000)\n"                                                                                                                                           \
-        "  local held, known = bill_ticket(run), paid ~= 1 or price > 0\n"                                                                                                                               \
-        "  if held == false then return 64 end\n"                                                                                                                                                        \
-        "  total = math.max(0, math.min(math.floor(total), 1e14))\n"                                                                                                                                     \
-        "  local function amounts(s)\n"                                                                                                                                                                  \
-        "    return s, paid == 1 and s or 0, price > 0 and math.min(math.ceil(s / 3600000 * price), 1e14) or 0\n"                                                                                        \
-        "  end\n" /* Already charged by who settled the run, or to be charged by it: only what came later is added. */ /* A hold that is open beside a record was kept: nothing of it is charged yet. */ \
-        "  if reported > 0 and held and bill_is_held(held) and bill_show(run, tag) then reported = 0 end\n"                                                                                              \
-        "  local settled = 0\n"                                                                                                                                                                          \
-        "  if reported > 0 then\n"                                                                                                                                                                       \
-        "    settled = math.floor(reported)\n"                                                                                                                                                           \
-        "  elseif not held then\n"                                                                                                                                                                       \
-        "    settled = bill_show(run, tag)\n"                                                                                                                                                            \
-        "  end\n"                                                                                                                                                                                        \
-        "  if settled and (reported > 0 or not held) then\n"                                                                                                                                             \
-        "    local late = total - settled\n"                                                                                                                                                             \
-        "    if late <= 0 then return 0 end\n"                                                                                                                                                           \
-        "    local s, p, c = amounts(late)\n"                                                                                                                                                            \
-        "    if not bill_show(run, tag, true, s, p, c, known) then\n" /* The settlement adds it. */                                                                                                      \
-        "      local l = bill_ticket(run .. '+') or {'L', tag, 0, 0, 0, 0, 0, 0, 0}\n"                                                                                                                   \
-        "      bill_note(run .. '+', {'L', tag, ms + 691200000, l[4] + settled, l[5] + s, l[6] + p, l[7] + c, 0, "                                                                                       \
-        "0})\n"                                                                                                                                                                                          \
-        "    end\n"                                                                                                                                                                                      \
-        "    return bill_both(tag, ms - late, s, p, c, 1) and 0 or 64\n"                                                                                                                                 \
-        "  end\n"                                                                                                                                                                                        \
-        "  local ok = true\n"                                                                                                                                                                            \
-        "  local s, p, c = amounts(total)\n"                                                                                                                                                             \
-        "  if held and bill_is_held(held) then\n"                                                                                                                                                        \
-        "    ok = bill_unhold(held)\n"                                                                                                                                                                   \
-        "  elseif held and held[1] == 'X' then\n"                                                                                                                                                        \
-        "    ok = bill_both(held[2], held[4], held[5], held[6], held[7], -1)\n"                                                                                                                          \
-        "  end\n"                                                                                                                                                                                        \
-        "  if held and held[1] == 'B' then\n"                                                                                                                                                            \
-        "    bill_show(run, tag, true, s, p, c, known)\n"                                                                                                                                                \
-        "  else\n"                                                                                                                                                                                       \
-        "    bill_show(run, tag, false, s, p, c, known)\n"                                                                                                                                               \
-        "  end\n"                                                                                                                                                                                        \
-        "  ok = bill_both(tag, ms - total, s, p, c, 1) and ok\n"                                                                                                                                         \
-        "  if held and held[1] == 'B' then s, p, c = s + held[5], p + held[6], c + held[7] end\n"                                                                                                        \
-        "  bill_note(run, {'B', tag, ms + 691200000, ms, s, p, c, held and held[8] or 0, held and held[9] or 0})\n"                                                                                      \
-        "  return ok and 0 or 64\n"                                                                                                                                                                      \
+#define STORE_BILL_LUA                                                                                                 \
+    STORE_BILL_DAY_LUA STORE_BILL_SUMS_LUA /* The run's record shows what was charged for it. */                       \
+        "local function bill_show(run, tag, more, s, p, c, known)\n"                                                   \
+        "  local key = P .. tag .. ':run:' .. run\n"                                                                   \
+        "  local head = redis.pcall('GETRANGE', key, '0', '46')\n"                                                     \
+        "  if type(head) ~= 'string' or #head ~= 47 or string.byte(head) ~= 2 then return nil end\n"                   \
+        "  local flags = string.byte(head, 9)\n"                                                                       \
+        "  local had, had_p, had_c = struct.unpack('>I6I6I6', head, 30)\n"                                             \
+        "  if more == nil then return had end\n"                                                                       \
+        "  if more then s, p, c = s + had, p + had_p, c + had_c end\n"                                                 \
+        "  local was = math.floor(flags / 32) % 2 == 1\n"                                                              \
+        "  if was ~= (known and (was or had == 0 or not more)) then\n"                                                 \
+        "    redis.call('SETRANGE', key, '8', string.char(was and flags - 32 or flags + 32))\n"                        \
+        "  end\n"                                                                                                      \
+        "  redis.call('SETRANGE', key, '29', struct.pack('>I6I6I6', math.min(s, 1e14), math.min(p, 1e14), "            \
+        "math.min(c, "                                                                                                 \
+        "1e14)))\n"                                                                                                    \
+        "  return true\n"                                                                                              \
+        "end\n"                                                                                                        \
+        "local function bill_removed(run, tag, total, reported, paid, price)\n"                                        \
+        "  local t = redis.call('TIME')\n"                                                                             \
+        "  local ms = t[1] * 1000 + math.floor(t[2] / 1000)\n"                                                         \
+        "  local held, known = bill_ticket(run), paid ~= 1 or price > 0\n"                                             \
+        "  if held == false then return 64 end\n"                                                                      \
+        "  total = math.max(0, math.min(math.floor(total), 1e14))\n"                                                   \
+        "  local function amounts(s)\n"                                                                                \
+        "    return s, paid == 1 and s or 0, price > 0 and math.min(math.ceil(s * price < 9e15 and s * price / "       \
+        "3600000 or s / 3600000 * price), 1e14) or 0\n"                                                                \
+        "  end\n" /* Already charged by who settled the run, or to be charged by it: only what came later is added. A  \
+                     hold that is open beside a record was kept: nothing of it is charged yet. */                      \
+        "  if reported > 0 and held and bill_is_held(held) and bill_show(run, tag) then reported = 0 end\n"            \
+        "  local settled = 0\n"                                                                                        \
+        "  if reported > 0 then\n"                                                                                     \
+        "    settled = math.floor(reported)\n"                                                                         \
+        "  elseif not held then\n"                                                                                     \
+        "    settled = bill_show(run, tag)\n"                                                                          \
+        "  end\n"                                                                                                      \
+        "  if settled and (reported > 0 or not held) then\n"                                                           \
+        "    local late = total - settled\n"                                                                           \
+        "    if late <= 0 then return 0 end\n"                                                                         \
+        "    local s, p, c = amounts(late)\n"                                                                          \
+        "    if not bill_show(run, tag, true, s, p, c, known) then\n" /* The settlement adds it. */                    \
+        "      local l = bill_ticket(run .. '+') or {'L', tag, 0, 0, 0, 0, 0, 0, 0}\n"                                 \
+        "      bill_note(run .. '+', {'L', tag, ms + 691200000, l[4] + settled, l[5] + s, l[6] + p, l[7] + c, 0, "     \
+        "0})\n"                                                                                                        \
+        "    end\n"                                                                                                    \
+        "    return bill_both(tag, ms - late, s, p, c, 1) and 0 or 64\n"                                               \
+        "  end\n"                                                                                                      \
+        "  local ok = true\n"                                                                                          \
+        "  local s, p, c = amounts(total)\n"                                                                           \
+        "  if held and bill_is_held(held) then\n"                                                                      \
+        "    ok = bill_unhold(held)\n"                                                                                 \
+        "  elseif held and held[1] == 'X' then\n"                                                                      \
+        "    ok = bill_both(held[2], held[4], held[5], held[6], held[7], -1)\n"                                        \
+        "  end\n"                                                                                                      \
+        "  if held and held[1] == 'B' then\n"                                                                          \
+        "    bill_show(run, tag, true, s, p, c, known)\n"                                                              \
+        "  else\n"                                                                                                     \
+        "    bill_show(run, tag, false, s, p, c, known)\n"                                                             \
+        "  end\n"                                                                                                      \
+        "  ok = bill_both(tag, ms - total, s, p, c, 1) and ok\n"                                                       \
+        "  if held and held[1] == 'B' then s, p, c = s + held[5], p + held[6], c + held[7] end\n"                      \
+        "  bill_note(run, {'B', tag, ms + 691200000, held and held[4] or ms, s, p, c, held and held[8] or 0, held "    \
+        "and held[9] or 0})\n"                                                                                         \
+        "  return ok and 0 or 64\n"                                                                                    \
         "end\n"
 
 #endif

@@ -332,6 +332,9 @@ static void compare(void)
         assert_int_equal(seen->found, STORE_FOUND);
         const store_usage_t *u = &seen->first;
         const int64_t *spent = m.scopes[scope].spent[today];
+        if (!amounts_are(&u->spent, (uint64_t)spent[0], (uint64_t)spent[1], (uint64_t)spent[2]))
+            fprintf(stderr, "scope %d day %d: the model has %lld %lld %lld\n", scope, today, (long long)spent[0],
+                    (long long)spent[1], (long long)spent[2]);
         assert_amounts(u->spent, (uint64_t)spent[0], (uint64_t)spent[1], (uint64_t)spent[2]);
         assert_amounts(u->held, (uint64_t)held_of(scope, 0), (uint64_t)held_of(scope, 1), (uint64_t)held_of(scope, 2));
         assert_int_equal(u->slots_in_use, slots_of(scope));
