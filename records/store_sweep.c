@@ -142,7 +142,8 @@ static void on_timer(loop_timer_t *timer)
     char key[STORE_CLAIM_KEY_MAX], most[STORE_NUMBER_MAX], pause[STORE_NUMBER_MAX];
     loop_timer_start(store->loop, &sweep->timer, STORE_SWEEP_MS);
     sweep->up_ms = store_is_up(store) ? sweep->up_ms + STORE_SWEEP_MS : 0;
-    if (sweep->up_ms < STORE_SWEEP_UP_MS || store_backlog(store) != 0 || !store_spool_is_empty(store))
+    /* not the backlog: a copy that is never idle always has settlements under way */
+    if (sweep->up_ms < STORE_SWEEP_UP_MS || store->retry.count != 0 || !store_spool_is_empty(store))
         return;
     sweep->up_ms = STORE_SWEEP_UP_MS;
     store_argv_t args = {.argc = 0};

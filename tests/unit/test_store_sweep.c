@@ -112,6 +112,44 @@ static void test_who_settles_first_makes_the_record(void **state)
     assert_int_equal(list_runs(ids.caller, 10, NULL)->count, 1);
 }
 
+static bool is_busy;
+
+static void settle_one_more(void *data, bool stored)
+{
+    (void)data;
+    (void)stored;
+    if (!is_busy)
+        return;
+    ids_t ids = ids_fresh();
+    store_settlement_t s = settlement_of(&ids, VERDICT_ANSWERED);
+    store_settle(fx.store, &s, settle_one_more, NULL);
+}
+
+static long long swept_of(const ids_t *ids)
+{
+    return direct_int("HEXISTS " ROOT "live %s", ids->run_id) == 0;
+}
+
+static void test_a_copy_that_is_never_idle_never_looked(void **state)
+{
+    ids_t ids = ids_fresh();
+    uint64_t until = clock_mono_ms() + WAIT_MS;
+    (void)state;
+    assert_int_equal(admit_short(&ids, true, LEASE_MS).outcome, ADMIT_OK);
+    turn_for(2 * LEASE_MS);
+    is_busy = true;
+    settle_one_more(NULL, true);
+    sweep_now(fx.store);
+    while (!swept_of(&ids)) {
+        assert_true(store_backlog(fx.store) != 0);
+        assert_true(clock_mono_ms() < until);
+        turn_for(5);
+    }
+    is_busy = false;
+    turn_until(store_idle);
+    expect_swept(&ids);
+}
+
 typedef struct {
     unsigned calls;
     store_amounts_t spent;
@@ -354,6 +392,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_runs_of_a_dead_copy_get_their_record, clean),
         cmocka_unit_test_setup(test_what_lives_or_was_settled_is_left_alone, clean),
+        cmocka_unit_test_setup(test_a_copy_that_is_never_idle_never_looked, clean),
         cmocka_unit_test_setup(test_who_settles_first_makes_the_record, clean),
         cmocka_unit_test_setup(test_what_the_ledger_charged_is_in_the_record, clean),
         cmocka_unit_test_setup(test_late_seconds_before_the_settlement_are_in_the_record, clean),
