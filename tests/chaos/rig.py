@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/integration"))
@@ -23,6 +24,7 @@ LEASE_MARGIN_S = 15   # STORE_LEASE_MARGIN_MS
 TIMEOUT_S = 1         # of every run here
 SWEEP_S = 10          # within which what a dead copy left is settled by another, after its lease
 LEASE_S = TIMEOUT_S + LEASE_MARGIN_S
+OUTLIVE_S = 5         # within which the other processes end when their parent was killed
 PAUSE_MS_MAX = 500    # a role that would be started again later than this: its gateway is started anew instead
 
 # Where a run passes, by the process that does; the rest of the sources' points stand at starts and proofs.
@@ -44,6 +46,14 @@ def fault_points():
                 for table in re.findall(r"points\[[A-Z_]*\] = \{([^}]*)\}", text):
                     found.update(re.findall(r'"([a-z0-9_.]+)"', table))
     return sorted(p for p in found if RUN_POINTS.match(p))
+
+
+def stacks_of(pid):
+    try:
+        done = subprocess.run(["gdb", "-p", str(pid), "-batch", "-ex", "thread apply all bt 30"], capture_output=True, text=True, timeout=60)
+        return "\n".join(line[:300] for line in done.stdout.splitlines() if line.startswith(("#", "Thread")))
+    except (OSError, subprocess.TimeoutExpired) as e:
+        return f"no stacks: {e}"
 
 
 class Redis:
@@ -183,6 +193,19 @@ class Copy:
         except (OSError, g.Closed):
             return False
 
+    def end_of_processes(self):
+        """All of them end soon after their parent; where one stands that did not is kept."""
+        session = self.gw.process.pid
+
+        def left():
+            return {p for p, s in g._processes().items() if s[2] == session and s[4] != "Z"}
+        end = time.monotonic() + OUTLIVE_S
+        while left() and time.monotonic() < end:
+            time.sleep(0.02)
+        stacks = {f"{g.name_of(p)} {p}": stacks_of(p) for p in left()}
+        self.gw._left_over(session, {})
+        assert not stacks, "processes outlived their gateway:\n" + "\n".join(f"--- {name}\n{text}" for name, text in stacks.items())
+
     def restore(self):
         """Up and ready again, whatever was killed of it."""
         for name in list(self.gw.faults.folder.iterdir()):
@@ -191,8 +214,7 @@ class Copy:
         if self.is_up() and died and died[-1].get("restart_in_ms", 0) > PAUSE_MS_MAX:
             self.kill_whole()
         if not self.is_up():
-            left = self.gw._left_over(self.gw.process.pid, {})
-            assert not left, f"processes outlived their gateway: {left}"
+            self.end_of_processes()
             self.gw.start()
         g.wait_for(self.is_ready, "the copy to be ready again", g.START_S)
 
