@@ -58,7 +58,8 @@ struct redis {
     loop_timer_t deadline; /* runs for the earliest deadline seen; a command that was answered leaves it as it is */
     uint64_t deadline_at;  /* UINT64_MAX = not running */
     loop_task_t tell_unsent;
-    bool refusing; /* the connection is about to be dropped: nothing more goes onto it */
+    bool refusing;  /* the connection is about to be dropped: nothing more goes onto it */
+    bool asks_role; /* until this connection's server did not tell it */
     /* of failed attempts: two, as a host's two addresses may fail by turns */
     char last_reason[LINK_REASON_MAX], reason_before[LINK_REASON_MAX];
 };
@@ -382,6 +383,7 @@ static void on_up(void *owner)
     redis_t *r = owner;
     redis_check(r);
     r->refusing = false;
+    r->asks_role = true;
     r->last_reason[0] = r->reason_before[0] = '\0';
     say_state(r, true, "connected");
 }
@@ -405,6 +407,31 @@ static void on_down(void *owner, bool was_up, const char *reason)
     say_state(r, false, reason);
 }
 
+static void on_role(void *data, redis_status_t status, const redisReply *reply, const char *err)
+{
+    redis_t *r = data;
+    redis_check(r);
+    (void)err;
+    if (status == REDIS_REFUSED)
+        r->asks_role = false;
+    else if (status == REDIS_REPLY && redis_link_is_role(reply, "slave"))
+        redis_link_fail(&r->link, "the server is a replica");
+}
+
+/* Whether it is there, and still the one to write to: a master that was demoted answers every read. Of a node of a
+ * Cluster, whether it still has the slot. */
+static void ask_the_idle(redis_t *r)
+{
+    const char *home[] = {"EXISTS", r->link.address.home}, *role[] = {"ROLE"}, *ping[] = {"PING"};
+    bool has_home = r->link.address.home != NULL;
+    if (has_home)
+        redis_command(r, REDIS_SILENT_MS, NULL, NULL, 2, home, NULL);
+    if (r->asks_role && !r->link.address.is_sentinel)
+        redis_command(r, REDIS_SILENT_MS, on_role, r, 1, role, NULL);
+    else if (!has_home)
+        redis_command(r, REDIS_SILENT_MS, NULL, NULL, 1, ping, NULL);
+}
+
 static void on_beat(void *owner)
 {
     redis_t *r = owner;
@@ -412,14 +439,10 @@ static void on_beat(void *owner)
     uint64_t silent = clock_mono_ms() - r->link.heard_at;
     if (!redis_link_is_up(&r->link))
         return;
-    if (r->in_flight == 0 && silent >= REDIS_IDLE_MS) {
-        /* of a node of a Cluster: whether it still has the slot */
-        const char *home[] = {"EXISTS", r->link.address.home}, *ping[] = {"PING"};
-        bool has_home = r->link.address.home != NULL;
-        redis_command(r, REDIS_SILENT_MS, NULL, NULL, has_home ? 2 : 1, has_home ? home : ping, NULL);
-    } else if (silent >= REDIS_SILENT_MS && r->overdue_count != 0) {
+    if (r->in_flight == 0 && silent >= REDIS_IDLE_MS)
+        ask_the_idle(r);
+    else if (silent >= REDIS_SILENT_MS && r->overdue_count != 0)
         redis_link_fail(&r->link, "no answer");
-    }
 }
 
 static void on_free(void *owner)

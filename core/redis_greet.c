@@ -50,7 +50,7 @@ static void on_home(redisAsyncContext *ac, void *data, void *privdata)
         redis_link_fail(privdata, reply->str);
 }
 
-static bool is_role(const redisReply *reply, const char *role)
+bool redis_link_is_role(const redisReply *reply, const char *role)
 {
     return reply->type == REDIS_REPLY_ARRAY && reply->elements != 0 && reply->element[0]->type == REDIS_REPLY_STRING &&
            strcmp(reply->element[0]->str, role) == 0;
@@ -67,11 +67,11 @@ static void on_role(redisAsyncContext *ac, void *data, void *privdata)
         return;
     if (reply->type == REDIS_REPLY_ERROR && is_not_ready(reply->str))
         redis_link_fail(link, reply->str);
-    else if (is_role(reply, "slave"))
+    else if (redis_link_is_role(reply, "slave"))
         redis_link_fail(link, "the server is a replica");
-    else if (is_role(reply, "sentinel"))
+    else if (redis_link_is_role(reply, "sentinel"))
         redis_link_fail(link, "the server is a Sentinel: the URL of those starts redis+sentinel://");
-    else if (link->address.master != NULL && !is_role(reply, "master"))
+    else if (link->address.master != NULL && !redis_link_is_role(reply, "master"))
         redis_link_fail(link, reply->type == REDIS_REPLY_ERROR ? reply->str : "the server does not say its ROLE");
 }
 

@@ -96,6 +96,8 @@ const char *redis_link_host(const redis_link_t *link);
 void redis_link_secure(redis_link_t *link);
 void redis_link_tls_event(redis_link_t *link, unsigned events);
 void redis_link_greet(redis_link_t *link);
+/* Whether it is what ROLE answers of a server of this role: master, slave or sentinel. */
+bool redis_link_is_role(const redisReply *reply, const char *role);
 /* After bytes were read: drops the connection when an answer has grown past all limits. */
 void redis_link_heed_length(redis_link_t *link);
 void redis_link_come_up(redis_link_t *link);

@@ -763,6 +763,47 @@ static void a_read_only_server_is_left(void **state)
     redis_destroy(w.r);
 }
 
+/* A master that was demoted answers every read: connections that only asked whether it was there took it for theirs,
+ * and a gateway whose runs were all refused said that it was ready. */
+static void a_server_demoted_while_nothing_was_asked_was_believed(void **state)
+{
+    (void)state;
+    watch_state_t w;
+    open_up(&w, server.unix_url);
+    server_told("REPLICAOF 127.0.0.1 1");
+    uint64_t began = clock_mono_ms();
+    run_until(w.downs == 1);
+    assert_true(clock_mono_ms() - began <= REDIS_IDLE_MS + REDIS_SILENT_MS + 3 * REDIS_BEAT_MS);
+    assert_string_equal(w.reason, "the server is a replica");
+    assert_int_equal(w.ups, 1);
+    server_told("REPLICAOF NO ONE");
+    run_until(w.ups == 2);
+    redis_destroy(w.r);
+}
+
+/* It is asked once for each connection, and only seen to be there from then on. */
+static void who_may_not_ask_for_the_role_stays_connected(void **state)
+{
+    (void)state;
+    watch_state_t w, other;
+    char url[256];
+    open_up(&other, server.unix_url);
+    assert_int_equal(ask(other.r, "ACL", "SETUSER", "quiet", "on", ">pass", "~*", "&*", "+@all", "-role").status,
+                     REDIS_REPLY);
+    redis_destroy(other.r);
+    snprintf(url, sizeof(url), "redis://quiet:pass@127.0.0.1:%d", server.port);
+    open_up(&w, url);
+    for (uint64_t began = clock_mono_ms(); clock_mono_ms() - began < 3 * REDIS_IDLE_MS;)
+        loop_run_once(loop, 50);
+    assert_int_equal(w.downs, 0);
+    assert_true(redis_is_up(w.r));
+    server_freeze();
+    run_until(w.downs == 1);
+    assert_string_equal(w.reason, "no answer");
+    server_thaw();
+    redis_destroy(w.r);
+}
+
 static void host_names_are_looked_up(void **state)
 {
     (void)state;
@@ -1094,6 +1135,8 @@ int main(void)
         with_server(a_password_the_server_has_not_is_refused),
         without_server(a_renamed_auth_does_not_repeat_the_password),
         with_server(a_read_only_server_is_left),
+        with_server(a_server_demoted_while_nothing_was_asked_was_believed),
+        with_server(who_may_not_ask_for_the_role_stays_connected),
         with_server(host_names_are_looked_up),
         without_server(a_server_that_is_loading_is_not_up),
         without_server(silence_and_noise_end_an_attempt),
