@@ -228,7 +228,7 @@ static bool enter(key_wait_t *w)
 /* Until the next look of its own, however good the news from elsewhere are. */
 static void sleep_on(key_wait_t *w)
 {
-    uint64_t left = w->until_ms - clock_mono_ms();
+    uint64_t now = clock_mono_ms(), left = w->until_ms > now ? w->until_ms - now : 0;
     loop_timer_start(w->lane->loop, &w->timer, left < JOIN_LOOK_MS ? left : JOIN_LOOK_MS);
 }
 

@@ -264,8 +264,7 @@ static void on_admitted(void *data, const store_admitted_t *a)
 /* How long a hold that nobody settles is waited for before all of it is charged. */
 static uint32_t hold_ms(const run_t *run, uint32_t lease_ms)
 {
-    /* a billed sandbox that outlived its gateway is found, deleted and charged by the ledger; this only comes after it
-     */
+    /* a billed sandbox that outlived its gateway is found, deleted and charged by the ledger, before this is over */
     enum { LEDGER_MS = 15 * 60 * 1000 };
     return lease_ms + PAID_TEARDOWN_MS + (run->hold.is_billed ? LEDGER_MS : 0);
 }
