@@ -603,6 +603,29 @@ def test_a_backend_that_bills_is_never_served_without_redis(gateway, keeping):
     refused_for_redis(gw.run("standin: answer", path="/backends/standinpaid" + g.RUN))
 
 
+@pytest.mark.parametrize("trouble,cure", [(("CONFIG", "SET", "maxmemory", "1"), ("CONFIG", "SET", "maxmemory", "0")),
+                                          (("REPLICAOF", "127.0.0.1", "1"), ("REPLICAOF", "NO", "ONE"))], ids=["full", "demoted"])
+def test_a_redis_that_answers_and_takes_nothing_is_served_without_too(gateway, keeping, trouble, cure):
+    gw = gateway(PLIMSOLL_REDIS_URL=keeping.url, **SERVE)
+    first = gw.ok("standin: answer")
+    code, barrier = gw.barrier()
+    request_id = new_id()
+    under_way = gw.in_background(code, request_id)
+    gw.wait_inflight(1)
+    assert keeping.command(*trouble).startswith(b"+OK")
+    served = [gw.ok("standin: answer") for _ in range(10)]
+    refused_for_redis(gw.run("standin: answer", i := new_id()), i)
+    barrier.unlink()
+    assert under_way.join().status == 200
+    assert spooled(gw) == 11
+    assert keeping.command(*cure).startswith(b"+OK")
+    wait_ready(gw)
+    wait_replayed(gw)
+    last = gw.ok("standin: answer")
+    assert history(gw) == [run_id(a) for a in [first, *served, under_way.join(), last]]
+    assert gw.run(code, request_id).header("Plimsoll-Replayed") == "1"
+
+
 def test_the_places_of_the_process_hold_for_served_runs_too(gateway, keeping):
     gw = gateway(PLIMSOLL_REDIS_URL=keeping.url, **{**SERVE, "SANDBOX_MAX_CONCURRENT": "1"})
     keeping.kill()
