@@ -155,8 +155,9 @@ typedef struct {
     size_t answer_len;
 } store_settlement_t;
 
-/* `stored` false: Redis did not take it within the deadline; the store keeps it and tries again until it is taken
- * (bounded by STORE_RETRY_MAX, counted when dropped). */
+/* `stored` false: Redis did not take it within the deadline; the store keeps it and tries again until it is taken. With
+ * a spool (records/store_spool.h) it is on the disk by then, or STORE_SPOOL_WAIT_MS have passed; without one, or when
+ * the disk does not take it, it is in memory (bounded by STORE_RETRY_MAX, counted when dropped). */
 typedef void (*store_settled_cb)(void *data, bool stored);
 enum { STORE_RETRY_MAX = 4096 };
 
