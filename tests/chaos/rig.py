@@ -184,6 +184,12 @@ class Copy:
         self.gw.process.kill()
         self.gw.process.wait(g.STOP_S)
 
+    def stop_cleanly(self):
+        """SIGTERM: runs end, records are written, nothing is left to a lease."""
+        self.gw.signal(signal.SIGTERM)
+        status = self.gw.process.wait(g.STOP_S)
+        assert status == 0, f"SIGTERM ended it with {status}"
+
     def is_up(self):
         return self.gw.process is not None and self.gw.process.poll() is None
 

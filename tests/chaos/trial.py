@@ -25,7 +25,7 @@ PAID_ACTS = [("", 50), ("standin: paid create lost\n", 10), ("standin: paid crea
              ("standin: paid create fail\n", 6), ("standin: paid delete fail 2\n", 8), ("standin: paid delete lie 1\n", 6),
              ("standin: paid delete hang 1\n", 6), ("standin: paid delete rude\n", 6)]
 STYLES = [("unkeyed", 33), ("keyed", 27), ("joined", 25), ("idempotency", 15)]
-FAULTS = [("point", 50), ("front", 12), ("wall", 11), ("whole", 9), ("parent", 5), ("redis", 8), ("spooled", 5)]
+FAULTS = [("point", 50), ("front", 12), ("wall", 11), ("whole", 9), ("parent", 5), ("redis", 8), ("spooled", 5), ("frozen", 4), ("term", 5)]
 OF_THE_FRONT = ("run.", "spool.", "store.")  # who dies at a fault point
 KILLS_FRONT = ("front", "whole", "parent", "spooled")
 MOMENT_S = 0.15      # within which a kill comes
@@ -119,18 +119,18 @@ class Trial:
                 self.sent.append(Sent(request, copy, rng.uniform(0, 0.04)))
 
     def __str__(self):
-        what = f"point {self.point}" if self.point else f"kill -9 {self.fault} after {self.moment * 1000:.0f} ms"
+        what = f"point {self.point}" if self.point else f"{self.fault} after {self.moment * 1000:.0f} ms"
         acts = ", ".join(f"{q.act[9:]!r}{' paid' if q.is_paid else ''}{' ' + q.style if q.key else ''} x{sum(s.request is q for s in self.sent)}" for q in self.requests)
         return f"trial {self.number}: {what} of copy {self.rig.copies.index(self.victim)}; {len(self.copies)} used; {acts}"
 
     @property
     def freezes_redis(self):
-        return self.fault == "spooled" or (self.point or "").startswith(r.BEHIND_REDIS)
+        return self.fault in ("spooled", "frozen") or (self.point or "").startswith(r.BEHIND_REDIS)
 
     @property
     def may_orphan(self):
         """Whether runs may be left to their leases: their front died, or could not say what became of an admission."""
-        return self.fault in KILLS_FRONT + ("redis",) or (self.point is not None and self.point.startswith(OF_THE_FRONT))
+        return self.fault in KILLS_FRONT + ("redis", "frozen") or (self.point is not None and self.point.startswith(OF_THE_FRONT))
 
     def wrong(self, text):
         self.problems.append(text)
@@ -158,6 +158,8 @@ class Trial:
             victim.kill_whole()
         elif fault == "parent":
             victim.kill_parent()
+        elif fault == "term":
+            victim.stop_cleanly()
         else:
             self.rig.redis.kill()
             time.sleep(self.away)
