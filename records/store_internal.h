@@ -193,16 +193,33 @@ void store_retry_failed(store_t *store, store_settling_t *s, bool answered);
 /* What the settling script writes before the value handed to it: version and place in the log. */
 enum { STORE_RUN_HEAD = 7 };
 enum { STORE_RUN_MAX = 64 * 1024 }; /* bytes of a value that are read; the largest written has a quarter of it */
-enum { STORE_RUN_TEXTS = 14 };
+enum { STORE_RUN_TEXTS = 13, STORE_TEXT_RECORD_SHA256 = 6 };
+/* A record that is not kept as it is has at most 5 digests, 2 names and 4 texts of 256 bytes each and some numbers; of
+ * it the 4 texts and two bytes are kept. */
+enum {
+    STORE_RECORD_TEXTS = 4,
+    STORE_RECORD_MAX = 4096,
+    STORE_RECORD_CODED_MAX = 2 + STORE_RECORD_TEXTS * (2 + 256),
+};
 enum { STORE_STRING_MAX = 256 }; /* bytes of one text of a run that are kept */
 typedef struct {
     store_run_t run;
     char text[STORE_RUN_TEXTS][STORE_STRING_MAX + 1];
+    uint8_t packed[STORE_RECORD_MAX]; /* the record, where it had to be made again */
 } store_run_text_t;
 /* The value with no place in the log; `*out` is the caller's to free. */
 void store_run_pack(const store_settlement_t *settlement, uint8_t **out, size_t *len);
-/* NULL, or why the bytes are not a run. `record` points into `base`. */
+/* NULL, or why the bytes are not a run. `record` points into `base` or `out`; `caller` is "": the key knows. */
 const char *store_run_unpack(const char *run_id, const uint8_t *base, size_t len, store_run_text_t *out);
+
+/* store_text.c. Reading gives NULL when the text does not end within `end` or has more than a text may. */
+uint8_t *store_text_put(uint8_t *at, const char *text); /* at most 2 + STORE_STRING_MAX bytes */
+const uint8_t *store_text_get(const uint8_t *at, const uint8_t *end, char out[STORE_STRING_MAX + 1]);
+
+/* store_run_record.c. NULL: it is to be kept as it is. `is_derived`: its digest need not be kept. */
+uint8_t *store_run_record_put(uint8_t *at, const store_settlement_t *settlement, bool *is_derived);
+/* From the run's texts and what was kept; NULL, or what is wrong. */
+const char *store_run_record_get(const uint8_t *at, const uint8_t *end, bool is_derived, store_run_text_t *out);
 
 /* store_leaf.c: what the log has of a run: 32 bytes. */
 void store_leaf(const store_settlement_t *settlement, uint8_t out[STORE_SHA / 2]);

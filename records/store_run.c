@@ -5,9 +5,11 @@
  *   u8 version, u48 place in the log (all ones: none; both written by the settling script), u8 verdict, u8 flags (1
  * timed out, 2 canceled, bits 2-4 a project's outcome, 32 cost known), i32 exit code, i64 started, i64 ended, u48
  * sandbox ms, u48 paid ms, u48 micros spent (big-endian; the flags and these are where records/store_bill_lua.h changes
- * them), fourteen texts (request id, backend, tier, kind, request, result and record digest, unknown code, reason,
- * trace id, caller, client's request id, idempotency key, limits), each u16: bit 15 = lowercase hex kept as bytes, bits
- * 0-14 = bytes that follow, the packed plimsoll.v1.RunRecord to the end.
+ * them), u16 which texts there are (bit 0 the first), those texts (store_text.c), the packed plimsoll.v1.RunRecord to
+ * the end: as store_run_record.c has it where bit 14 is set, else as it is. The texts: request id, backend, tier, kind,
+ * request, result and record digest, unknown code, reason, trace id, client's request id, idempotency key, limits.
+ * Where bit 15 is set the record digest is left out, being what the record's own fields come to. Whose run it is its
+ * key says.
  */
 #include "records/store_internal.h"
 
@@ -24,10 +26,11 @@ enum {
     OUTCOME_SHIFT = 2,
     OUTCOME_MASK = 7,
     FLAG_COST_KNOWN = 32,
-    FIXED = STORE_RUN_HEAD + 2 + 4 + 8 + 8 + 3 * 6,
+    FIXED = STORE_RUN_HEAD + 2 + 4 + 8 + 8 + 3 * 6 + 2,
     TEXTS = STORE_RUN_TEXTS,
-    TEXT_PACKED = 0x8000,
-    TEXTS_MAX = TEXTS * (2 + STORE_STRING_MAX),
+    TEXTS_MAX = 2 + TEXTS * (2 + STORE_STRING_MAX),
+    BIT_RECORD = 1 << 14,
+    BIT_DERIVED = 1 << 15,
 };
 
 #define NO_LOG_INDEX ((UINT64_C(1) << 48) - 1)
@@ -47,60 +50,18 @@ static uint64_t get_number(const uint8_t *at, size_t bytes)
     return value;
 }
 
-static uint8_t hex_value(char c)
-{
-    return (uint8_t)(c <= '9' ? c - '0' : c - 'a' + 10);
-}
-
-static uint8_t *put_text(uint8_t *at, const char *text)
-{
-    size_t len = text != NULL ? strnlen(text, STORE_STRING_MAX) : 0;
-    if (len % 2 != 0 || !store_is_hexn(text, len, len)) {
-        at = put_number(at, len, 2);
-        if (len != 0)
-            memcpy(at, text, len);
-        return at + len;
-    }
-    at = put_number(at, len == 0 ? 0 : TEXT_PACKED | len / 2, 2);
-    for (size_t i = 0; i != len; i += 2)
-        *at++ = (uint8_t)(hex_value(text[i]) << 4 | hex_value(text[i + 1]));
-    return at;
-}
-
-/* NULL when the text does not end within `end` or holds more than a text may. */
-static const uint8_t *get_text(const uint8_t *at, const uint8_t *end, char out[STORE_STRING_MAX + 1])
-{
-    static const char digits[] = "0123456789abcdef";
-    if (end - at < 2)
-        return NULL;
-    size_t head = (size_t)get_number(at, 2), len = head & ~(size_t)TEXT_PACKED;
-    bool packed = (head & TEXT_PACKED) != 0;
-    at += 2;
-    if (len > (size_t)(end - at) || len > (packed ? STORE_STRING_MAX / 2 : STORE_STRING_MAX))
-        return NULL;
-    if (!packed) {
-        if (memchr(at, '\0', len) != NULL)
-            return NULL;
-        memcpy(out, at, len);
-        out[len] = '\0';
-        return at + len;
-    }
-    for (size_t i = 0; i != len; ++i) {
-        out[2 * i] = digits[at[i] >> 4];
-        out[2 * i + 1] = digits[at[i] & 15];
-    }
-    out[2 * len] = '\0';
-    return at + len;
-}
-
 void store_run_pack(const store_settlement_t *s, uint8_t **out, size_t *len)
 {
-    const char *texts[TEXTS] = {
-        s->request_id,   s->backend, s->tier,     s->kind,   s->request_sha256,    s->result_sha256,   s->record_sha256,
-        s->unknown_code, s->reason,  s->trace_id, s->caller, s->client_request_id, s->idempotency_key, s->limits};
+    const char *texts[TEXTS] = {s->request_id,        s->backend,         s->tier,         s->kind,   s->request_sha256,
+                                s->result_sha256,     s->record_sha256,   s->unknown_code, s->reason, s->trace_id,
+                                s->client_request_id, s->idempotency_key, s->limits};
+    uint8_t record[STORE_RECORD_CODED_MAX];
+    bool is_derived;
+    const uint8_t *record_end = store_run_record_put(record, s, &is_derived);
+    unsigned bits = (record_end != NULL ? BIT_RECORD : 0) | (is_derived ? BIT_DERIVED : 0);
     /* what a kept hold comes to is shown once it is charged */
     store_amounts_t spent = s->keeps_hold ? (store_amounts_t){0} : s->spent;
-    uint8_t *base = mem_alloc(FIXED + TEXTS_MAX + s->record_len), *at = base;
+    uint8_t *base = mem_alloc(FIXED + TEXTS_MAX + STORE_RECORD_CODED_MAX + s->record_len), *at = base;
     at = put_number(at, VERSION, 1);
     at = put_number(at, NO_LOG_INDEX, 6);
     at = put_number(at, (uint64_t)s->verdict, 1);
@@ -115,12 +76,20 @@ void store_run_pack(const store_settlement_t *s, uint8_t **out, size_t *len)
     at = put_number(at, store_amount(spent.seconds_ms), 6);
     at = put_number(at, store_amount(spent.paid_ms), 6);
     at = put_number(at, store_amount(spent.cost_micro), 6);
-    for (size_t i = 0; i != TEXTS; ++i)
-        at = put_text(at, texts[i]);
-    if (s->record_len != 0)
-        memcpy(at, s->record, s->record_len);
+    uint8_t *bits_at = at;
+    at += 2;
+    for (size_t i = 0; i != TEXTS; ++i) {
+        if (texts[i] == NULL || texts[i][0] == '\0' || (i == STORE_TEXT_RECORD_SHA256 && is_derived))
+            continue;
+        bits |= 1u << i;
+        at = store_text_put(at, texts[i]);
+    }
+    put_number(bits_at, bits, 2);
+    size_t record_len = record_end != NULL ? (size_t)(record_end - record) : s->record_len;
+    if (record_len != 0)
+        memcpy(at, record_end != NULL ? record : s->record, record_len);
     *out = base;
-    *len = (size_t)(at - base) + s->record_len;
+    *len = (size_t)(at - base) + record_len;
 }
 
 const char *store_run_unpack(const char *run_id, const uint8_t *base, size_t len, store_run_text_t *out)
@@ -141,9 +110,16 @@ const char *store_run_unpack(const char *run_id, const uint8_t *base, size_t len
         if (get_number(rest + 22 + 6 * i, 6) > STORE_AMOUNT_MAX)
             return "an amount past its limit";
     }
+    unsigned bits = (unsigned)get_number(base + FIXED - 2, 2);
+    if ((bits & ~(((1u << TEXTS) - 1) | BIT_RECORD | BIT_DERIVED)) != 0 ||
+        ((bits & BIT_DERIVED) != 0 && ((bits & BIT_RECORD) == 0 || (bits & 1u << STORE_TEXT_RECORD_SHA256) != 0)))
+        return "unknown texts";
     const uint8_t *at = base + FIXED, *end = base + len;
     for (size_t i = 0; i != TEXTS; ++i) {
-        at = get_text(at, end, out->text[i]);
+        out->text[i][0] = '\0';
+        if ((bits & 1u << i) == 0)
+            continue;
+        at = store_text_get(at, end, out->text[i]);
         if (at == NULL)
             return "a text does not fit";
     }
@@ -160,10 +136,10 @@ const char *store_run_unpack(const char *run_id, const uint8_t *base, size_t len
         .unknown_code = out->text[7],
         .reason = out->text[8],
         .trace_id = out->text[9],
-        .caller = out->text[10],
-        .client_request_id = out->text[11],
-        .idempotency_key = out->text[12],
-        .limits = out->text[13],
+        .caller = "",
+        .client_request_id = out->text[10],
+        .idempotency_key = out->text[11],
+        .limits = out->text[12],
         .log_index = log_index == NO_LOG_INDEX ? -1 : (int64_t)log_index,
         .spent = {get_number(rest + 22, 6), get_number(rest + 28, 6), get_number(rest + 34, 6)},
         .is_cost_known = (rest[1] & FLAG_COST_KNOWN) != 0,
@@ -176,5 +152,5 @@ const char *store_run_unpack(const char *run_id, const uint8_t *base, size_t len
         .record = at,
         .record_len = (size_t)(end - at),
     };
-    return NULL;
+    return (bits & BIT_RECORD) != 0 ? store_run_record_get(at, end, (bits & BIT_DERIVED) != 0, out) : NULL;
 }

@@ -27,6 +27,7 @@ typedef struct {
     store_runs_cb cb;
     void *data;
     store_prefix_t prefix;
+    char *caller;
     char run_id[STORE_ID + 1]; /* of the one asked for; of a list, of the last entry seen */
     /* A list. */
     store_runs_query_t query; /* `limit` as cut; texts are below */
@@ -50,6 +51,7 @@ static reading_t *reading_create(store_t *store, const char *caller, store_runs_
     r->cb = cb;
     r->data = data;
     r->prefix = store_prefix(store, caller);
+    r->caller = mem_strdup(caller);
     return r;
 }
 
@@ -66,9 +68,11 @@ static void finish(reading_t *r, store_lookup_t found, const store_run_t *runs, 
     store_runs_cb cb = r->cb;
     void *data = r->data;
     r->magic = 0;
+    char *caller = r->caller; /* of the runs */
     free(r->entries);
     free(r);
     cb(data, found, runs, count, next_cursor);
+    free(caller);
 }
 
 static const char *index_name(const reading_t *r)
@@ -136,6 +140,7 @@ static void keep_if_wanted(reading_t *r, const redisReply *value)
         log_corrupt_run(r, entry->run_id);
         return;
     }
+    entry->text.run.caller = r->caller;
     if (!is_wanted(r, &entry->text.run))
         return;
     entry->text.run.record = NULL;
@@ -268,6 +273,7 @@ static void on_run(void *data, redis_status_t status, const redisReply *reply, c
         strcpy(run_id, r->run_id);
         if (reply->len <= STORE_RUN_MAX &&
             store_run_unpack(run_id, (const uint8_t *)reply->str, reply->len, &text) == NULL) {
+            text.run.caller = r->caller;
             finish(r, STORE_FOUND, &text.run, 1, NULL);
             return;
         }

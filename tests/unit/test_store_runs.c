@@ -339,7 +339,8 @@ static void cut_and_changed_values_are_named_not_read(void **state)
     static const struct {
         size_t at;
         uint8_t value;
-    } bad[] = {{0, 0}, {0, 1}, {0, 3}, {7, 3}, {8, 6 << 2}, {8, 64}, {8, 255}};
+    } bad[] = {{0, 0},   {0, 1},    {0, 3},    {7, 3},   {8, 6 << 2}, {8, 64},
+               {8, 255}, {29, 255}, {47, 255}, {47, 32}, {47, 64}};
     for (size_t i = 0; i != sizeof(bad) / sizeof(bad[0]); ++i) {
         uint8_t was = value[bad[i].at];
         value[bad[i].at] = bad[i].value;
