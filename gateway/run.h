@@ -64,6 +64,7 @@ typedef struct run {
     store_caps_t caps;         /* the caller's, as they were at the admission */
     bill_t hold, spent;
     char limits_seen[QUOTA_SEEN_MAX]; /* of a refusal, for its receipt */
+    uint32_t lease_ms;                /* from claim_us on: others take the run for lost after it */
     uint64_t claim_us, dispatched_us, done_us, settle_began_us;
     uint32_t claim_took_us, execute_us, queue_us, settle_took_us;
     struct run *next_joined, *prev_joined;

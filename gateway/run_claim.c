@@ -281,7 +281,6 @@ static uint32_t longest_timeout(const placement_t *placement)
 static void claim(run_t *run)
 {
     front_t *front = run->lane->front;
-    uint32_t lease_ms = longest_timeout(&run->placement) + STORE_LEASE_MARGIN_MS;
     if (!billing_hold(run->lane, &run->placement, &run->hold, &run->refusal))
         run->only_claims = true; /* nothing may run; an outcome its key has already comes first */
     run->has_place = !run->only_claims && front_place_take(front);
@@ -290,19 +289,20 @@ static void claim(run_t *run)
         run->only_claims = true; /* the same */
         snprintf(run->limits_seen, sizeof(run->limits_seen), "cap=spool;scope=copy");
     }
+    run->lease_ms = longest_timeout(&run->placement) + STORE_LEASE_MARGIN_MS;
     run->caps = quota_caps(front, run->gate->intake.caller);
     store_admission_t admission = {
         .caller = run_caller_id(run),
         .request_id = run_claim_id(run),
         .request_sha256 = run->request_sha256,
         .run_id = run->run_id,
-        .lease_ms = lease_ms,
+        .lease_ms = run->lease_ms,
         .has_place = run->has_place,
         .caps = run->caps,
         .total_caps = front->total_caps,
         .window_s = front->window_s,
         .hold = run->hold.amounts,
-        .hold_ms = hold_ms(run, lease_ms),
+        .hold_ms = hold_ms(run, run->lease_ms),
     };
     if (run->only_claims && admission.request_id == NULL) {
         run_refuse(run, &run->refusal);

@@ -187,6 +187,15 @@ static unsigned late_ms(const run_t *run)
     return provider != NULL ? provider->late_ms : PROVIDER_LATE_MS;
 }
 
+/* Whether a run of so long, and what it takes to find its end, still lies within its lease: after that others settle it
+ * as lost, and its key and slots are not its own any more. A backend that refuses late, or a process that was stopped,
+ * leaves too little. */
+static bool is_within_lease(const run_t *run, uint32_t timeout_ms)
+{
+    uint64_t age_ms = (clock_mono_us() - run->claim_us) / 1000;
+    return age_ms + timeout_ms + late_ms(run) + CANCEL_GRACE_MS <= run->lease_ms;
+}
+
 void run_dispatch(run_t *run)
 {
     while (run->next < run->placement.count) {
@@ -200,7 +209,8 @@ void run_dispatch(run_t *run)
             note_passed_over(run, run->lane->front->backend_names[run->at], MARK_ISOLATION);
             continue;
         }
-        if (!hand_to(run, run->at, run->placement.timeout_ms[k])) {
+        if (!is_within_lease(run, run->placement.timeout_ms[k]) ||
+            !hand_to(run, run->at, run->placement.timeout_ms[k])) {
             note_passed_over(run, run->lane->front->backend_names[run->at], MARK_CAPACITY);
             continue;
         }

@@ -314,6 +314,21 @@ def expect_service(gw, seconds=g.START_S):
     g.wait_for(lambda: gw.get("/readyz").status == 200, "readiness")
 
 
+def test_a_wall_that_refuses_late_had_the_next_one_run_past_the_lease(own):
+    """After the lease other copies settle a run as lost and give its slot away, while it ran on at the second wall."""
+    gw = own(SANDBOX_PROVIDER="standin,standin2")
+    word, code = noted("deaf 8500\nstandin: refuse capacity")  # 8.5 s + 7 s + the time to find its end, of 7 s + 15 s
+    key = g.new_id()
+    answer = gw.run(code, key, timeoutMs=7000)
+    g.refused(answer, "resource_exhausted", "capacity", key)
+    assert answer.header("Plimsoll-Passed-Over") == "standin;reason=capacity, standin2;reason=capacity"
+    assert notes(gw).count(word) == 1
+    word, code = noted("refuse capacity")  # at once: the second is asked
+    g.refused(gw.run(code, key, timeoutMs=7000), "resource_exhausted", "capacity", key)
+    assert notes(gw).count(word) == 2
+    expect_all_free(gw)
+
+
 @pytest.mark.parametrize("how", ["exit", "kill -9"])
 def test_a_role_that_dies_loses_only_its_own_runs(own, how):
     gw = own(SANDBOX_PROVIDER="standin,standin2")
