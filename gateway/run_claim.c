@@ -132,6 +132,24 @@ static bool end_look(run_t *run)
     return true;
 }
 
+/* Redis has not said for so long what became of the run that its lease must be over: waiting further has no end. */
+static bool is_beyond_its_lease(const run_t *run)
+{
+    return clock_mono_us() >= run->lost_us;
+}
+
+static void give_up_the_wait(run_t *run)
+{
+    refusal_t r;
+    run_leave_joined(run);
+    failure_set(&r, CODE_UNAVAILABLE,
+                "the record store does not say what became of the run with this %s (%s); it may have run",
+                run_key_name(run), run->admitted.run_id);
+    r.retry_after_ms = 1000;
+    run_remember_refusal(run, &r);
+    run_finish(run);
+}
+
 /* The ID is free again. That the run it waited for was refused, and nothing ran, only its record can tell: Redis may as
  * well have lost the claim of a run that goes on. */
 static void on_freed(void *data, store_lookup_t found, const store_run_t *runs, size_t count, const char *next_cursor)
@@ -141,6 +159,10 @@ static void on_freed(void *data, store_lookup_t found, const store_run_t *runs, 
     (void)next_cursor;
     if (end_look(run))
         return;
+    if (found == STORE_AWAY && is_beyond_its_lease(run)) {
+        give_up_the_wait(run);
+        return;
+    }
     if (found == STORE_AWAY) {
         loop_timer_start(run->lane->loop, &run->watchdog, JOIN_LOOK_MS);
         return;
@@ -176,6 +198,10 @@ static void on_looked(void *data, const store_admitted_t *a)
         heed_claim(run, a);
         return;
     }
+    if (a->outcome != ADMIT_JOIN && is_beyond_its_lease(run)) {
+        give_up_the_wait(run);
+        return;
+    }
     loop_timer_start(run->lane->loop, &run->watchdog, JOIN_LOOK_MS);
 }
 
@@ -202,6 +228,7 @@ static void join(run_t *run)
     run_give_place_back(run);
     run->replayed = true;
     run->claim_us = 0;
+    run->lost_us = clock_mono_us() + UINT64_C(1000) * run->lease_ms;
     run->prev_joined = NULL;
     if ((run->next_joined = run->lane->joined) != NULL)
         run->next_joined->prev_joined = run;

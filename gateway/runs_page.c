@@ -78,6 +78,8 @@ void runs_answer(h2o_req_t *req, gate_t *gate)
     const char *wrong = NULL;
     if (one && !is_run_id(gate->intake.route.argument))
         wrong = "a run ID is 32 lowercase hex digits";
+    else if (one && gate->intake.query[0] != '\0')
+        wrong = "this page takes no query";
     else if (!one)
         wrong = runs_query_parse(gate->intake.query, &page);
     if (wrong != NULL) {

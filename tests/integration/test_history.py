@@ -302,3 +302,9 @@ def test_usage_took_days_that_no_calendar_has(gw, day):
 def test_usage_of_everybody_says_why_redis_does_not_answer(gw, redis):
     out = plimsoll(gw, "usage", "--all", PLIMSOLL_REDIS_URL=redis.url.replace("redis://", "redis://nobody:wrong@"))
     assert out.returncode == 1 and "AUTH refused" in out.stderr and "wrong@" not in out.stderr
+
+
+def test_the_page_of_a_run_took_any_query(gw):
+    run = gw.ok("standin: answer").header("Plimsoll-Run-Id")
+    assert gw.get(f"/v1/runs/{run}").status == 200
+    refused_http(gw.get(f"/v1/runs/{run}?fields=record"), 400, "invalid_argument")

@@ -10,7 +10,7 @@ import pytest
 
 import gateway as g
 import redis_servers as r
-from gateway import new_id, refused, wait_for
+from gateway import failed, new_id, refused, wait_for
 
 STANDIN = {"SANDBOX_PROVIDER": "standin", "SANDBOX_MAX_CONCURRENT": "64"}
 ANSWER_MS = 300        # how long an answer may take whatever Redis does (the store's own limit is 250 ms)
@@ -324,3 +324,21 @@ def test_a_slow_server_keeps_nobody_waiting(server, slow, gateway, how):
         wait_for(lambda: gw.get("/readyz").status == 200, "the store to be up")
         none_ran_twice(gw, load)
     assert refusals
+
+
+@pytest.mark.faults
+def test_who_joined_a_run_of_another_copy_waited_without_an_end_while_redis_took_no_writes(server, gateway):
+    one, two = (logged(gateway, PLIMSOLL_REDIS_URL=f"redis://127.0.0.1:{server.port}") for _ in range(2))
+    code, barrier = one.barrier()
+    key = new_id()
+    run = one.in_background(code, key, timeoutMs=1000)
+    one.wait_inflight(1)
+    waiting = two.in_background(code, key, timeoutMs=1000)
+    two.wait_metric('plimsoll_claims_total{outcome="joined"}', 1)
+    server.ask("CONFIG", "SET", "maxmemory", "1")
+    assert run.join().status == 200
+    # its lease is the timeout and 15 s; nobody can write what became of it
+    failed(waiting.join(25), "unavailable", key)
+    server.ask("CONFIG", "SET", "maxmemory", "0")
+    wait_for(lambda: one.metric("plimsoll_spool_records") == 0, "what waited to be written")
+    assert two.run(code, key, timeoutMs=1000).header("Plimsoll-Replayed") == "1"
