@@ -11,9 +11,13 @@
 #include "gateway/metrics.h"
 #include "gateway/runs_query.h"
 #include "gateway/runs_render.h"
+#include "gateway/stored_answer.h"
 #include "records/plimsoll.pb-c.h"
 
 enum { KEY_WAIT_MAGIC = 0x6b657977 };
+
+static const char OUTPUT_GONE[] = "the output is not kept any more: it was too large, or its time is over";
+static const char OUTPUT_DAMAGED[] = "what the record store kept of the output is damaged";
 
 /* One request, from its first look to its answer. */
 typedef struct key_wait {
@@ -28,6 +32,7 @@ typedef struct key_wait {
     bool looking;           /* a look is on its way */
     bool look_again;        /* the run settled meanwhile */
     bool gone;              /* the caller hung up */
+    const char *without;    /* why there is no output */
     char run_id[33];        /* of the answer without its output, whose record is looked up */
     struct key_wait *next, *prev;
 } key_wait_t;
@@ -117,29 +122,6 @@ static void begin_answered(buffer_t *body, const char *run_id, const char *backe
     protojson_print_string(body, record_sha256, strlen(record_sha256));
 }
 
-static void answer_stored(key_wait_t *w, const store_admitted_t *a)
-{
-    refusal_t trouble;
-    buffer_t body;
-    Plimsoll__V1__RunResponse *r = plimsoll__v1__run_response__unpack(NULL, a->answer_len, a->answer);
-    buffer_init(&body, RESPONSE_MAX);
-    begin_answered(&body, a->run_id, a->backend, a->record_sha256);
-    bool fine = r != NULL && r->record != NULL && buffer_append_str(&body, ",\"record\":") &&
-                protojson_print(&r->record->base, &body) && buffer_append_str(&body, ",\"response\":") &&
-                protojson_print(&r->base, &body) && buffer_append_str(&body, "}");
-    if (r != NULL)
-        plimsoll__v1__run_response__free_unpacked(r, NULL);
-    if (fine) {
-        answer_header_text(w->req, "Plimsoll-Run-Id", a->run_id);
-        answer_header_text(w->req, "Plimsoll-Replayed", "1");
-        send_json(w, 200, &body);
-        return;
-    }
-    buffer_dispose(&body);
-    failure_set_internal(&trouble, r == NULL ? "a stored answer does not unpack" : "an answer is larger than 32 MiB");
-    refuse(w, &trouble);
-}
-
 /* Its output is not kept: its record is. */
 static void on_record(void *data, store_lookup_t found, const store_run_t *runs, size_t count, const char *next_cursor)
 {
@@ -159,10 +141,43 @@ static void on_record(void *data, store_lookup_t found, const store_run_t *runs,
     begin_answered(&body, w->run_id, is_there ? runs[0].backend : "", is_there ? runs[0].record_sha256 : "");
     if (is_there)
         runs_render_record(&body, &runs[0]);
-    buffer_append_str(&body, ",\"response\":null,\"error\":\"the output is not kept any more: it was too large, or its "
-                             "time is over; the record still stands\"}");
+    buffer_printf(&body, ",\"response\":null,\"error\":\"%s; the record still stands\"}", w->without);
     answer_header_text(w->req, "Plimsoll-Run-Id", w->run_id);
     send_json(w, 200, &body);
+}
+
+static void without_output(key_wait_t *w, const store_admitted_t *a, const char *why)
+{
+    w->without = why;
+    memcpy(w->run_id, a->run_id, sizeof(w->run_id));
+    leave(w);
+    store_run_get(w->lane->store, w->gate->intake.caller_id, w->run_id, on_record, w);
+}
+
+static void answer_stored(key_wait_t *w, const store_admitted_t *a)
+{
+    refusal_t trouble;
+    buffer_t body;
+    Plimsoll__V1__RunResponse *r = stored_answer_unpack(w->gate->intake.caller_id, a);
+    if (r == NULL) {
+        without_output(w, a, OUTPUT_DAMAGED);
+        return;
+    }
+    buffer_init(&body, RESPONSE_MAX);
+    begin_answered(&body, a->run_id, a->backend, a->record_sha256);
+    bool fine = buffer_append_str(&body, ",\"record\":") && protojson_print(&r->record->base, &body) &&
+                buffer_append_str(&body, ",\"response\":") && protojson_print(&r->base, &body) &&
+                buffer_append_str(&body, "}");
+    plimsoll__v1__run_response__free_unpacked(r, NULL);
+    if (fine) {
+        answer_header_text(w->req, "Plimsoll-Run-Id", a->run_id);
+        answer_header_text(w->req, "Plimsoll-Replayed", "1");
+        send_json(w, 200, &body);
+        return;
+    }
+    buffer_dispose(&body);
+    failure_set_internal(&trouble, "an answer is larger than 32 MiB");
+    refuse(w, &trouble);
 }
 
 static void take_end(key_wait_t *w, const store_admitted_t *a)
@@ -173,9 +188,7 @@ static void take_end(key_wait_t *w, const store_admitted_t *a)
         answer_stored(w, a);
         break;
     case ADMIT_ANSWER_GONE:
-        memcpy(w->run_id, a->run_id, sizeof(w->run_id));
-        leave(w);
-        store_run_get(w->lane->store, w->gate->intake.caller_id, w->run_id, on_record, w);
+        without_output(w, a, OUTPUT_GONE);
         break;
     case ADMIT_OUTCOME_UNKNOWN:
         answer_unknown(w, a);

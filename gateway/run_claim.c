@@ -11,6 +11,7 @@
 #include "gateway/front_spool.h"
 #include "gateway/quota.h"
 #include "gateway/run_serve.h"
+#include "gateway/stored_answer.h"
 
 void run_leave_joined(run_t *run)
 {
@@ -24,8 +25,13 @@ void run_leave_joined(run_t *run)
 
 /* --- claim and admission --- */
 
-static void take_stored(run_t *run, const store_admitted_t *a)
+/* false: it is not the answer any more that was stored. */
+static bool take_stored(run_t *run, const store_admitted_t *a)
 {
+    Plimsoll__V1__RunResponse *response = stored_answer_unpack(run_caller_id(run), a);
+    if (response == NULL)
+        return false;
+    plimsoll__v1__run_response__free_unpacked(response, NULL);
     outcome_t *o = run->outcome = outcome_create();
     o->answered = true;
     o->stored = true;
@@ -39,6 +45,7 @@ static void take_stored(run_t *run, const store_admitted_t *a)
     run->replayed = true;
     metric_inc(METRIC_REPLAYED);
     run_finish(run);
+    return true;
 }
 
 static void refuse_for_place(run_t *run)
@@ -87,8 +94,13 @@ static bool heed_claim(run_t *run, const store_admitted_t *a)
     refusal_t r;
     switch (a->outcome) {
     case ADMIT_ANSWERED:
-        take_stored(run, a);
-        return true;
+        if (take_stored(run, a))
+            return true;
+        failure_set(&r, CODE_ALREADY_EXISTS,
+                    "this %s has run as %s, and what the record store kept of its output is damaged; its record still "
+                    "stands (GET /v1/runs/%s)",
+                    run_key_name(run), a->run_id, a->run_id);
+        break;
     case ADMIT_ANSWER_GONE:
         failure_set(
             &r, CODE_ALREADY_EXISTS,

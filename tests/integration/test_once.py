@@ -357,6 +357,29 @@ def test_an_answer_up_to_1_mib_is_kept_and_a_larger_one_is_told_as_gone(gateway)
         assert gw.metric("plimsoll_runs_total") in (1, 2)
 
 
+@pytest.mark.parametrize("at", ["output", "record", "middle", "end"])
+def test_a_stored_answer_that_was_changed_was_told_as_the_run_s_own(gateway, redis, at):
+    gw = gateway(PLIMSOLL_REDIS_URL=redis.url, **STANDIN)
+    request_id = new_id()
+    first = gw.ok("standin: answer", request_id)
+    assert gw.ok("standin: answer", request_id).body == first.body
+    run_id = first.header("Plimsoll-Run-Id")
+    with resp.Client(redis.port) as direct:
+        key, = direct.keys(f"*:answer:{run_id}")
+        kept = direct("GET", key)
+        place = {"output": kept.index(b"ok\n"), "record": kept.index(first.json()["record"]["recordSha256"].encode()), "middle": len(kept) // 2,
+                 "end": len(kept) - 1}[at]
+        direct("SET", key, kept[:place] + bytes([kept[place] ^ 1]) + kept[place + 1:])
+    again = gw.run("standin: answer", request_id)
+    failed(again, "already_exists", request_id)
+    assert run_id in again.message and "damaged" in again.message
+    found = gw.get(f"/v1/runs/by-key/{request_id}").json()
+    assert found["state"] == "answered" and found["response"] is None and "damaged" in found["error"]
+    assert found["record"] == first.json()["record"]
+    assert gw.wait_log("stored_answer_corrupt", run_id=run_id)
+    assert gw.metric("plimsoll_runs_total") == 1
+
+
 # -- two copies that share a Redis --
 
 
