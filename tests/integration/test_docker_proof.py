@@ -19,8 +19,8 @@ FAST = {"PLIMSOLL_PROOF_INTERVAL": "2s"}
 
 
 @contextlib.contextmanager
-def served(provider="docker", **settings):
-    with g.served(g.Gateway({"SANDBOX_PROVIDER": provider, **walls.LOCAL_WALLS[0].settings, **settings})) as gw:
+def served(provider="docker", state=None, **settings):
+    with g.served(g.Gateway({"SANDBOX_PROVIDER": provider, **walls.LOCAL_WALLS[0].settings, **settings}, state=state)) as gw:
         yield gw.start()
 
 
@@ -191,9 +191,13 @@ def test_a_dead_gateways_sandboxes_are_removed_and_a_living_ones_are_not():
         dying.process.wait()
         dying.clean_exit = False
         assert left and of(others) == left
+        # another installation's are never touched, dead or not; the same one's records have the same identity
         with served(SANDBOX_DOCKER_POOL="0") as third:
+            third.ok("1")
+            assert of(others) == left
+        with served(SANDBOX_DOCKER_POOL="0", state=dying.state) as fourth:
             g.wait_for(lambda: not of(others), "the dead one's to be gone", 30)
             assert of(its) == kept and not living.log_lines("sandbox refused")
-            third.ok("1")
+            fourth.ok("1")
         assert of(its) == kept
         living.ok("1")

@@ -157,6 +157,9 @@ def test_a_copy_that_lives_adopts_of_its_own_machine(place):
 def test_while_redis_is_away_the_setting_decides(place):
     for down, expected in (("refuse", 0), ("serve", 2)):
         with g.served(g.Gateway(place.settings(PLIMSOLL_REDIS_DOWN=down, SANDBOX_DOCKER_POOL="2")).start()) as gw:
+            place.wait_agreed(2)
+            # ready, and none on its way: one whose entry was written before may still be made after
+            gw.wait_metric('plimsoll_sandboxes{backend="docker",state="ready"}', 2, GONE_S)
             before = set(place.wait_agreed(2))
             place.redis.signal(signal.SIGSTOP)
             try:
