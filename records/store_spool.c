@@ -244,18 +244,28 @@ void store_spool_taken(store_settling_t *s)
         ask_for_more(store);
 }
 
-bool store_may_end(const store_t *store)
-{
-    size_t left = store_backlog(store);
-    return left == 0 || (left == store->retry.withdrawals && !is_taking(store));
-}
-
 bool store_spool_is_empty(const store_t *store)
 {
     spool_stats_t stats = {0};
     if (store->spool.spool != NULL)
         spool_stats(store->spool.spool, &stats);
     return stats.records <= stats.stuck;
+}
+
+static bool is_sending(const store_t *store)
+{
+    return store->spool.reader != NULL && is_taking(store) && !store_spool_is_empty(store);
+}
+
+bool store_may_end(store_t *store)
+{
+    size_t left = store_backlog(store);
+    uint64_t now = clock_mono_ms();
+    if (store->spool.end_asked_ms == 0)
+        store->spool.end_asked_ms = now;
+    if (is_sending(store) && now - store->spool.end_asked_ms < STORE_SPOOL_FLUSH_MS)
+        return false;
+    return left == 0 || (left == store->retry.withdrawals && !is_taking(store));
 }
 
 void store_spooled_dispose(store_settling_t *s)

@@ -12,6 +12,7 @@
 enum {
     STORE_SPOOL_DETOUR_MS =
         100, /* while Redis answers, a settlement waits this long for its caller's to leave the spool */
+    STORE_SPOOL_FLUSH_MS = 3000,
     STORE_SPOOL_WAIT_MS = 1000, /* whoever settles is answered then, although the disk has not taken the record yet */
 };
 
@@ -19,8 +20,9 @@ enum {
  * is in it; exactly one of a process does. */
 void store_use_spool(store_t *store, spool_t *spool, bool replays);
 
-/* Whether nothing would be lost if the process ended: every settlement is in Redis or on the disk. Admissions to take
- * back are waited for only while Redis is there: their leases end without that. */
-bool store_may_end(const store_t *store);
+/* Whether the process may end: every settlement is in Redis or on the disk. While Redis takes what is in the spool,
+ * that is waited for too, STORE_SPOOL_FLUSH_MS from the first time this is asked: a gateway that stays away leaves
+ * little behind. Admissions to take back are waited for only while Redis is there: their leases end without that. */
+bool store_may_end(store_t *store);
 
 #endif

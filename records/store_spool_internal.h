@@ -19,7 +19,8 @@ typedef struct {
     size_t stuck;                                    /* of those ahead: Redis refuses each for a reason of its own */
     struct store_settling *_waiting, **_waiting_end; /* whose caller has something in the spool, oldest first */
     loop_timer_t waiting_timer;
-    size_t under_way; /* settlements handed to the spool whose answer is due */
+    uint64_t end_asked_ms; /* monotonic; 0 = never */
+    size_t under_way;      /* settlements handed to the spool whose answer is due */
 } store_spool_t;
 
 /* Of a settlement. */

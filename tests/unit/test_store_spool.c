@@ -239,6 +239,31 @@ static void a_redis_that_comes_back_empty_handed_gets_everything(void **state)
     assert_int_equal(stats_now().replayed_total, RUNS);
 }
 
+static void an_end_waits_for_what_redis_takes_and_not_for_a_redis_that_is_away(void **state)
+{
+    (void)state;
+    enum { RUNS = 300 };
+    ids_t ids = ids_fresh();
+    kill(fx.pid, SIGSTOP);
+    for (int i = 0; i != RUNS; ++i) {
+        ids = ids_next_request(ids);
+        assert_false(settle(&ids, VERDICT_ANSWERED));
+    }
+    assert_true(store_may_end(fx.store)); /* all of it is on the disk */
+    fx.store->spool.end_asked_ms = 0;
+    kill(fx.pid, SIGCONT);
+    bool waited = false;
+    uint64_t until = clock_mono_ms() + WAIT_MS;
+    while (!is_spool_empty()) {
+        loop_run_once(fx.loop, 5);
+        waited = waited || !store_may_end(fx.store);
+        assert_true(clock_mono_ms() < until);
+    }
+    assert_true(waited);
+    turn_until(store_idle);
+    assert_true(store_may_end(fx.store));
+}
+
 static void a_front_that_starts_anew_sends_what_the_last_one_left_before_what_comes(void **state)
 {
     (void)state;
@@ -526,6 +551,7 @@ int main(void)
         with_spool(a_caller_that_never_pauses_leaves_the_spool),
         with_spool(memory_gives_what_the_disk_did_not_take_back_to_it),
         with_spool(a_redis_that_comes_back_empty_handed_gets_everything),
+        with_spool(an_end_waits_for_what_redis_takes_and_not_for_a_redis_that_is_away),
         with_spool(a_front_that_starts_anew_sends_what_the_last_one_left_before_what_comes),
         with_spool(what_was_taken_and_not_marked_is_recorded_once),
         with_spool(a_disk_that_takes_nothing_leaves_the_record_in_memory_and_says_so),
