@@ -65,9 +65,16 @@ const char STORE_LUA_RECEIPTS[] = "local all = redis.pcall('LRANGE', KEYS[1], '0
                                   "end\n"
                                   "return out\n";
 
-/* KEYS: receipts. ARGV: run id (16 bytes) and value, TTL ms. */
+/* KEYS: receipts. ARGV: run id (16 bytes) and value, TTL ms. Answer: 0, or the key, which is not ours to understand: it
+ * gets an end, and receipts can be kept again after it. */
 const char STORE_LUA_RECEIPT[] =
-    "if redis.call('LPUSH', KEYS[1], ARGV[1]) > 1000 then redis.call('LTRIM', KEYS[1], '0', '999') end\n"
+    "local n = redis.pcall('LPUSH', KEYS[1], ARGV[1])\n"
+    "if type(n) ~= 'number' then\n"
+    "  if not string.find(n.err, 'WRONGTYPE', 1, true) then return n end\n"
+    "  if redis.call('PTTL', KEYS[1]) < 0 then redis.call('PEXPIRE', KEYS[1], '86400000') end\n"
+    "  return KEYS[1]\n"
+    "end\n"
+    "if n > 1000 then redis.call('LTRIM', KEYS[1], '0', '999') end\n"
     "redis.call('PEXPIRE', KEYS[1], ARGV[2])\n"
     "return 0\n";
 

@@ -28,10 +28,12 @@ static bool may_send(void)
 static void on_reply(void *data, redis_status_t status, const redisReply *reply, const char *err)
 {
     store_t *store = data;
-    (void)reply;
-    if (status == REDIS_REPLY || store->closing)
+    bool is_corrupt = status == REDIS_REPLY && reply->type == REDIS_REPLY_STRING;
+    if ((status == REDIS_REPLY && !is_corrupt) || store->closing)
         return;
     ++store->receipts_dropped;
+    if (is_corrupt)
+        log_event(LOG_ERROR, "store_key_corrupt", log_strn("key", reply->str, reply->len));
     if (status == REDIS_REFUSED)
         log_event(LOG_WARN, "store_receipt_failed", log_str("reason", err));
 }

@@ -247,6 +247,29 @@ static void a_record_that_is_none_stays_and_is_named(void **state)
     }
 }
 
+static bool receipt_dropped(void)
+{
+    return store_receipts_dropped(fx.store) != 0;
+}
+
+static void receipts_that_are_none_are_named_and_end(void **state)
+{
+    (void)state;
+    ids_t ids = ids_fresh();
+    char key[128];
+    snprintf(key, sizeof(key), "%sreceipts", ids.prefix);
+    direct_do("SET %s junk", key);
+    store_settlement_t s = settlement_of(&ids, VERDICT_REFUSED);
+    log_catch();
+    store_receipt(fx.store, &s);
+    turn_until(receipt_dropped);
+    assert_true(log_names(key));
+    assert_in_range(direct_int("PTTL %s", key), 1, 86400000);
+    redisReply *kept = direct("GET %s", key);
+    assert_string_equal(kept->str, "junk");
+    freeReplyObject(kept);
+}
+
 static void callers_that_are_none_are_named(void **state)
 {
     (void)state;
@@ -272,7 +295,7 @@ int main(void)
         T(a_count_that_is_none_refuses_and_is_named), T(settling_keeps_the_record_whatever_the_counts_are),
         T(what_runs_hold_is_named_when_it_is_none),   T(a_hold_that_is_none_is_set_aside),
         T(a_log_that_is_none_takes_no_leaf),          T(a_record_that_is_none_stays_and_is_named),
-        T(callers_that_are_none_are_named),
+        T(callers_that_are_none_are_named),           T(receipts_that_are_none_are_named_and_end),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
