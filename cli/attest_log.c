@@ -23,7 +23,7 @@ static const char HELP[] =
     "Checks a head of the gateway's log of records and the proofs that come with it. Each FILE (- for standard input)\n"
     "is one JSON object: a head, signed or bare; a proof; or several of them as members `head`, `old_head`, "
     "`inclusion`\n"
-    "(one or a list) and `consistency`.\n"
+    "(one or a list), `consistency` and `receipt` (of a leaf whose run's outcome is unknown).\n"
     "\n"
     "  head         {\"size\":N,\"root_sha256\":H}, or what `attest sign-head` prints\n"
     "  inclusion    {\"size\":N,\"index\":I,\"record_sha256\":H,\"path\":[H,...]}: the record is leaf I of the head's "

@@ -147,7 +147,8 @@ static void show(const ledger_reading_t *reading)
     static const char *const HEADINGS[] = {"STAMP", "BACKEND", "STATE",   "AGE",   "SANDBOX",
                                            "RUN",   "CALLER",  "HELD BY", "TRIES", "ERROR"};
     if (reading->count == 0) {
-        puts("nothing: every sandbox that was asked for is known to be gone");
+        puts(reading->corrupt > 0 ? "nothing that can be read"
+                                  : "nothing: every sandbox that was asked for is known to be gone");
         return;
     }
     table_t *table = table_create(HEADINGS, sizeof(HEADINGS) / sizeof(HEADINGS[0]));

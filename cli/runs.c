@@ -25,7 +25,7 @@ static const char HELP[] =
     "the record's digest. `export` writes all pages, a JSON object a line, and says on stderr how far it is and with\n"
     "which cursor it would go on. `find` says what became of the run with a request ID or an Idempotency-Key (32\n"
     "lowercase hex digits are a request ID, unless in quotation marks), and waits for it when asked to: exit status 0\n"
-    "when it is answered, 75 while it is under way, 70 when it may have run, 1 when there is none. Verdicts: answered "
+    "when it is answered, 75 while it is under way, 70 when it may have run, 1 when there is none. Verdicts: answered\n"
     "(it ran), refused (nothing ran), unknown (it may have run).\n"
     "\n"
     "  --verdict V        answered, refused or unknown\n"

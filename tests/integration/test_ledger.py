@@ -250,6 +250,8 @@ def test_a_corrupt_entry_is_named_and_left(place, copies):
     gw.ok(lines("answer"))
     g.wait_for(lambda: len(gw.log_lines("ledger_entry_corrupt")) >= 3, "the log to name them", 20)
     g.wait_for(lambda: set(place.entries()) == set(corrupt), "the run's own entry to go")
+    listed = command(place)
+    assert "known to be gone" not in listed.stdout and "3 values in the ledger cannot be read" in listed.stderr
     place.redis.ask("DEL", place.key("ledger:standinpaid"))
     gw.restart()
     place.redis.ask("SET", place.key("ledger:standinpaid"), "no hash")
