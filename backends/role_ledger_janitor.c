@@ -22,11 +22,13 @@ static bool is_reachable(const ledger_entry_t *entry, const janitor_view_t *view
 {
     if (!view->is_local)
         return true;
+    /* Another Engine under the same socket does not have it, which says nothing about where it is. */
+    if (entry->place[0] != '\0' && strcmp(entry->place, view->place) != 0)
+        return false;
     if (view->host[0] != '\0' && strcmp(entry->host, view->host) == 0)
         return true;
     /* Of a boot of this machine that is over, or of another container of it: the same Engine, and nobody's by now. */
-    return view->place[0] != '\0' && strcmp(entry->place, view->place) == 0 &&
-           view->now_ms - entry->deadline_ms > JANITOR_EXPIRED_MARGIN_MS;
+    return entry->place[0] != '\0' && view->now_ms - entry->deadline_ms > JANITOR_EXPIRED_MARGIN_MS;
 }
 
 bool janitor_is_due(const ledger_entry_t *entry, const janitor_view_t *view)

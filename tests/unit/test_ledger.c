@@ -511,6 +511,13 @@ static void a_dead_instances_entry_is_due_where_it_can_be_reached(void **state)
     assert_false(janitor_is_due(&e, &view));
     view.now_ms = 1005000;
     assert_true(janitor_is_due(&e, &view));
+    /* another Engine's, or it is not known yet which one answers */
+    view.place = "F";
+    assert_false(janitor_is_due(&e, &view));
+    view.place = "";
+    assert_false(janitor_is_due(&e, &view));
+    view.place = "E";
+    assert_true(janitor_is_due(&e, &view));
     /* another machine's */
     view.host = "there.1";
     assert_false(janitor_is_due(&e, &view));
