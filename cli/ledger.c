@@ -12,6 +12,7 @@
 #include "cli/page.h"
 #include "cli/run_print.h"
 #include "cli/table.h"
+#include "cli/terminal.h"
 #include "core/clock.h"
 
 enum {
@@ -228,14 +229,17 @@ static bool look(ledger_reader_t *reader, const options_t *o, bool condemns, siz
             continue;
         ++*left;
         if (e->error[0] != '\0') {
-            snprintf(last, sizeof(last), "%s", e->error);
+            terminal_copy(last, sizeof(last), e->error, strlen(e->error));
             *error = last;
         }
         if (!condemns)
             continue;
         fine = ledger_reader_condemn(reader, reading.listed[i].backend, e->stamp);
-        if (fine)
-            printf("condemned %s (%s%s%s)\n", e->stamp, reading.listed[i].backend, e->id[0] != '\0' ? ", " : "", e->id);
+        if (!fine)
+            continue;
+        printf("condemned %s (%s%s", e->stamp, reading.listed[i].backend, e->id[0] != '\0' ? ", " : "");
+        terminal_print(stdout, e->id);
+        puts(")");
     }
     if (fine && condemns)
         warn_of_corrupt(&reading);

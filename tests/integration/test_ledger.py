@@ -438,6 +438,17 @@ def test_the_command_lists(place, copies):
     running.join()
 
 
+def test_the_command_moves_no_cursor(place):
+    """What a provider said, or somebody wrote into Redis, went to the terminal as it was when it was reaped."""
+    now = int(time.time() * 1000)
+    entry = f"1 condemned {'0' * 16} %1B%5B31mhost place {now - 1000} {now - 1000} 1 - - - %1B%5D0%3Bx%07 1 {now} 0 0 %1B%5B2Jgone"
+    place.redis.ask("HSET", place.key("ledger:docker"), "c" * 32, entry)
+    for arguments, status in (([], 0), (["list", "--json"], 0), (["reap", "--stamp", "c" * 32, "--wait", "6"], 1)):
+        done = command(place, *arguments, status=status)
+        assert "\x1b" not in done.stdout + done.stderr and "\x07" not in done.stdout + done.stderr
+        assert "c" * 32 in done.stdout
+
+
 def test_the_command_reaps(place, copies):
     gw = copies()
     hold, _ = gw.barrier()
