@@ -16,6 +16,7 @@
 #include "core/loop.h"
 #include "core/mem.h"
 #include "core/random.h"
+#include "records/digest.h"
 #include "records/plimsoll.pb-c.h"
 #include "records/store.h"
 
@@ -28,6 +29,7 @@ enum {
     RATE_PER_MIN = 60000000,
     BURST = 1000000,
     SLOTS = 100000,
+    RUN_MS = 4210,
 };
 
 typedef struct {
@@ -41,6 +43,8 @@ typedef struct {
     uint64_t callers;
     uint8_t *record, *answer;
     size_t record_len, answer_len;
+    char record_sha256[SHA256_HEX + 1];
+    int64_t ended_unix_ms;
 } bench_t;
 
 static bench_t bench;
@@ -51,19 +55,22 @@ static void pack(void)
 {
     Plimsoll__V1__RunRecord record = PLIMSOLL__V1__RUN_RECORD__INIT;
     record.version = 2;
-    record.request_sha256 = record.result_sha256 = record.record_sha256 = (char *)DIGEST;
+    record.request_sha256 = record.result_sha256 = (char *)DIGEST;
     record.provider = "docker";
     record.isolation = "container";
     record.environment = "docker-image:sha256:585a1b46c55ebacc1dfdd4336e302328c32ed3e2e7e8a8b460d252d0454be8fc";
-    record.started_unix_ms = 1790000000000;
-    record.ended_unix_ms = 1790000004210;
+    bench.ended_unix_ms = clock_wall_ms();
+    record.started_unix_ms = bench.ended_unix_ms - RUN_MS;
+    record.ended_unix_ms = bench.ended_unix_ms;
+    digest_record(&record, bench.record_sha256);
+    record.record_sha256 = bench.record_sha256;
     Plimsoll__V1__JavaScriptResult result = PLIMSOLL__V1__JAVA_SCRIPT_RESULT__INIT;
     result.stdout = (ProtobufCBinaryData){.len = 2, .data = (uint8_t *)"2\n"};
     Plimsoll__V1__RunResponse response = PLIMSOLL__V1__RUN_RESPONSE__INIT;
     response.sandbox = record.provider;
     response.isolation = record.isolation;
     response.environment = record.environment;
-    response.duration_ms = 4210;
+    response.duration_ms = RUN_MS;
     response.record = &record;
     response.result_case = PLIMSOLL__V1__RUN_RESPONSE__RESULT_JAVASCRIPT;
     response.javascript = &result;
@@ -108,11 +115,11 @@ static void on_admitted(void *data, const store_admitted_t *admitted)
                                        .kind = "javascript",
                                        .request_sha256 = DIGEST,
                                        .result_sha256 = DIGEST,
-                                       .record_sha256 = DIGEST,
-                                       .spent = {.seconds_ms = 4210},
+                                       .record_sha256 = bench.record_sha256,
+                                       .spent = {.seconds_ms = RUN_MS},
                                        .trace_id = "4bf92f3577b34da6a3ce929d0e0e4736",
-                                       .started_unix_ms = clock_wall_ms() - 4210,
-                                       .ended_unix_ms = clock_wall_ms(),
+                                       .started_unix_ms = bench.ended_unix_ms - RUN_MS,
+                                       .ended_unix_ms = bench.ended_unix_ms,
                                        .record = bench.record,
                                        .record_len = bench.record_len,
                                        .answer = bench.answer,
