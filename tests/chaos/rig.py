@@ -147,6 +147,7 @@ class Copy:
                              "SANDBOX_PER_KEY_CONCURRENT": "32", "PLIMSOLL_THREADS": "2", **settings})
         if token is not None:
             self.gw.settings["PLIMSOLL_TOKEN"] = self.gw.token = token
+        self.log_read = 0
         self.dispatches = self.gw.home / "dispatches"
         self.gw.settings["PLIMSOLL_STANDIN_LOG"] = str(self.dispatches)
         self.dispatches.touch()
@@ -199,6 +200,15 @@ class Copy:
         except (OSError, g.Closed):
             return False
 
+    def look_for_findings(self):
+        """A sanitizer's word since the last look: the process that said it has ended, as if it had been killed."""
+        with open(self.gw.log_path, "rb") as log:
+            log.seek(self.log_read)
+            text = log.read()
+        self.log_read += len(text)
+        found = [line[:600] for line in text.decode("utf-8", "replace").splitlines() if any(f in line for f in g.FINDINGS)]
+        assert not found, "a sanitizer found something:\n" + "\n".join(found[:8])
+
     def end_of_processes(self):
         """All of them end soon after their parent; where one stands that did not is kept."""
         session = self.gw.process.pid
@@ -214,6 +224,7 @@ class Copy:
 
     def restore(self):
         """Up and ready again, whatever was killed of it."""
+        self.look_for_findings()
         for name in list(self.gw.faults.folder.iterdir()):
             name.unlink(missing_ok=True)
         died = self.gw.log_lines("process died")
@@ -304,7 +315,8 @@ class Rig:
             try:
                 c.end()
             except AssertionError as e:
-                problems.append(str(e)[-3000:])
+                found = [line[:600] for line in c.gw.log().splitlines() if any(f in line for f in g.FINDINGS)]
+                problems.append("\n".join([*found[:8], str(e)[:1500]]))
         assert not problems, "\n".join(problems)
 
     def discard(self):
