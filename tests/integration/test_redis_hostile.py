@@ -113,7 +113,8 @@ def test_answers_that_are_none_end_no_process(gateway, hostile, seed, provider):
         gw.settings["PLIMSOLL_STANDINPAID"] = "unseen=1500,attempt=300"
     gw.start()
     wait_for(lambda: gw.get("/readyz").status == 200, "the gateway to be ready")
-    pids = {name: gw.child(name) for name in ("front", provider)}
+    pids = {name: gw.child(name) for name in ("plimsolld-front", f"plimsolld-backend-{provider}")}
+    assert None not in pids.values(), pids
     relay.honest = False
     end, rng, slow = time.monotonic() + 6, random.Random(seed), []
 
