@@ -177,6 +177,19 @@ def test_while_redis_is_away_the_setting_decides(place):
             gw.ok("1")
 
 
+def test_a_start_before_redis_is_there(place):
+    """The wall proves itself in sandboxes that stand on their labels; the pool and the runs wait for Redis."""
+    port = place.redis.port
+    place.redis.kill()
+    with g.served(g.Gateway(place.settings()).start()) as gw:
+        assert gw.get("/readyz").status == 503 and gw.run("1").reason == "capacity"
+        assert not [c for c in place.containers().values() if c["Labels"]["sbx.role"] != "smoke"]
+        assert place.redis.port == port
+        place.redis.start()
+        g.wait_for(lambda: gw.run("1").status == 200, "runs", GONE_S)
+        place.wait_agreed(2)
+
+
 def test_an_operator_reaps_a_ready_sandbox(place):
     with g.served(g.Gateway(place.settings()).start()) as gw:
         stamp = next(iter(place.wait_agreed(2)))
