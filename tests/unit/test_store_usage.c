@@ -20,6 +20,15 @@ static const seen_t *list_query(const char *caller, const store_runs_query_t *qu
 
 /* ---- receipts ---- */
 
+static void await_receipts(const char *prefix, long long count)
+{
+    uint64_t until = clock_mono_ms() + WAIT_MS;
+    while (direct_int("LLEN %sreceipts", prefix) < count) {
+        loop_run_once(fx.loop, 5);
+        assert_true(clock_mono_ms() < until);
+    }
+}
+
 static void receipts_come_back_newest_first(void **state)
 {
     (void)state;
@@ -35,7 +44,7 @@ static void receipts_come_back_newest_first(void **state)
         s.request_id = NULL;
         store_receipt(fx.store, &s);
     }
-    turn_for(50);
+    await_receipts(first.prefix, COUNT);
     assert_int_equal(store_receipts_dropped(fx.store), dropped);
     char cursor[64] = "";
     int next = COUNT;
@@ -119,7 +128,7 @@ static void corrupt_receipts_are_named(void **state)
     ids_t ids = ids_fresh();
     store_settlement_t s = settlement_of(&ids, VERDICT_REFUSED);
     store_receipt(fx.store, &s);
-    turn_for(50);
+    await_receipts(ids.prefix, 1);
     const store_runs_query_t query = {.limit = 10, .receipts = true};
     direct_do("LPUSH %sreceipts 0123456789abcdefjunk", ids.prefix);
     assert_int_equal(list_query(ids.caller, &query)->count, 1);
@@ -128,9 +137,10 @@ static void corrupt_receipts_are_named(void **state)
     direct_do("DEL %sreceipts", ids.prefix);
     direct_do("SET %sreceipts x", ids.prefix);
     assert_int_equal(list_query(ids.caller, &query)->found, STORE_AWAY);
-    uint64_t dropped = store_receipts_dropped(fx.store);
+    uint64_t dropped = store_receipts_dropped(fx.store), until = clock_mono_ms() + WAIT_MS;
     store_receipt(fx.store, &s);
-    turn_for(50);
+    while (store_receipts_dropped(fx.store) == dropped && clock_mono_ms() < until)
+        loop_run_once(fx.loop, 5);
     assert_int_equal(store_receipts_dropped(fx.store), dropped + 1);
 }
 
@@ -375,7 +385,9 @@ static void a_claim_is_found_whatever_its_request(void **state)
     s.spent = (store_amounts_t){1, 2, 3};
     s.is_cost_known = true;
     assert_true(settle_now(&s));
-    turn_for(50);
+    uint64_t until = clock_mono_ms() + WAIT_MS;
+    while (fx.settled_seen == 0 && clock_mono_ms() < until)
+        loop_run_once(fx.loop, 5);
     assert_int_equal(fx.settled_seen, 1); /* who found it live is told */
     assert_writes_nothing(said = find(&ids));
     assert_int_equal(said.outcome, ADMIT_ANSWERED);
