@@ -202,7 +202,8 @@ static bool refuse(role_run_t *run, Plimsoll__Backend__Refusal reason, const cha
 static bool is_acceptable(role_run_t *run)
 {
     role_t *role = run->role;
-    const char *problem = role->ops->check(role->wall);
+    /* a run may still come while the wall has stopped and the role is about to end: it is refused as draining below */
+    const char *problem = role->wall != NULL ? role->ops->check(role->wall) : NULL;
     tier_t floor;
 
     run->request = plimsoll__v1__run_request__unpack(NULL, run->start->request.len, run->start->request.data);
