@@ -37,7 +37,10 @@ bool janitor_is_due(const ledger_entry_t *entry, const janitor_view_t *view)
         return false;
     if (!is_reachable(entry, view))
         return false;
-    return view->now_ms - entry->created_ms >= (int64_t)view->settle_ms;
+    /* Redis' clock may have been set back, or a fail-over has led to one that is behind: what was made in days to come
+     * is not left until then. */
+    int64_t age_ms = view->now_ms - entry->created_ms, settle_ms = view->settle_ms;
+    return age_ms >= settle_ms || age_ms < -settle_ms;
 }
 
 /* --- one call to the ledger at a time; the round outlives whatever waits for it --- */

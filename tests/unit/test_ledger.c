@@ -511,6 +511,14 @@ static void a_dead_instances_entry_is_due_where_it_can_be_reached(void **state)
     assert_false(janitor_is_due(&e, &view));
     view.now_ms = 1005000;
     assert_true(janitor_is_due(&e, &view));
+    /* a clock that was set back by a day had its sandbox left for a day */
+    view.now_ms = 995000;
+    assert_false(janitor_is_due(&e, &view));
+    view.now_ms = 994999;
+    assert_true(janitor_is_due(&e, &view));
+    view.now_ms = 1000000 - 24 * 3600 * 1000;
+    assert_true(janitor_is_due(&e, &view));
+    view.now_ms = 1005000;
     /* another Engine's, or it is not known yet which one answers */
     view.place = "F";
     assert_false(janitor_is_due(&e, &view));
