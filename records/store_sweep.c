@@ -22,6 +22,7 @@ enum {
 };
 
 _Static_assert(STORE_ID == 32 && STORE_SHA == 64 && STORE_STRING_MAX == 256, "the form of an entry below");
+_Static_assert(STORE_LEASE_MAX_MS == 86400000, "86400000 below");
 
 /*
  * KEYS: the live runs. ARGV: prefix, most, ms for which no other copy looks. Each entry is "lease end, admission (Redis
@@ -50,6 +51,12 @@ const char STORE_LUA_SWEEP[] =
     "      call('HSET', KEYS[1] .. ':aside', run, value)\n"
     "      call('PEXPIRE', KEYS[1] .. ':aside', '691200000')\n"
     "      out[#out + 1], out[#out + 2], out[#out + 3], out[#out + 4] = '', '0', '0', ''\n"
+    /* Redis' clock was set back, or a fail-over led to one that is behind: the lease begins anew, as it would end far
+     * off.
+     */
+    "    elseif tonumber(began) > ms + 60000 then\n"
+    "      local lease = math.min(math.max(ends - began, 0), 86400000)\n"
+    "      call('HSET', KEYS[1], run, string.format('%d %d ', ms + lease, ms) .. rest)\n"
     "    elseif tonumber(ends) <= ms then\n"
     "      out[#out + 1], out[#out + 2], out[#out + 3], out[#out + 4] = run, ends, began, rest\n"
     "    end\n"

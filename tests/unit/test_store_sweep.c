@@ -112,6 +112,27 @@ static void test_who_settles_first_makes_the_record(void **state)
     assert_int_equal(list_runs(ids.caller, 10, NULL)->count, 1);
 }
 
+static void test_a_clock_that_was_set_back_kept_slots_for_as_long(void **state)
+{
+    ids_t ids = ids_fresh();
+    (void)state;
+    assert_int_equal(admit_short(&ids, true, LEASE_MS).outcome, ADMIT_OK);
+    /* as a clock an hour ahead would have written it */
+    direct_do("EVAL %s 0 %s %s",
+              "local v = redis.call('HGET', '" ROOT
+              "live', ARGV[1]) local e, b, r = string.match(v, '^(%d+) (%d+) (.+)$') "
+              "redis.call('HSET', '" ROOT "live', ARGV[1], string.format('%d %d ', e + 3600000, b + 3600000) .. r) "
+              "redis.call('ZADD', ARGV[2] .. 'slots', e + 3600000, ARGV[1]) return 1",
+              ids.run_id, ids.prefix);
+    sweep_now(fx.store);
+    turn_for(2 * LEASE_MS);
+    assert_int_equal(direct_int("HLEN " ROOT "live"), 1);
+    sweep_now(fx.store);
+    turn_until(nothing_lives);
+    expect_swept(&ids);
+    assert_int_equal(look(&ids).outcome, ADMIT_OUTCOME_UNKNOWN);
+}
+
 static bool is_busy;
 
 static void settle_one_more(void *data, bool stored)
@@ -392,6 +413,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_runs_of_a_dead_copy_get_their_record, clean),
         cmocka_unit_test_setup(test_what_lives_or_was_settled_is_left_alone, clean),
+        cmocka_unit_test_setup(test_a_clock_that_was_set_back_kept_slots_for_as_long, clean),
         cmocka_unit_test_setup(test_a_copy_that_is_never_idle_never_looked, clean),
         cmocka_unit_test_setup(test_who_settles_first_makes_the_record, clean),
         cmocka_unit_test_setup(test_what_the_ledger_charged_is_in_the_record, clean),
