@@ -72,7 +72,8 @@ typedef struct {
     store_caps_t caps;       /* the caller's */
     store_caps_t total_caps; /* the whole gateway's, over all copies */
     uint32_t window_s;       /* of runs_per_window */
-    store_amounts_t hold;    /* the run's worst case, held until it is settled */
+    store_amounts_t hold;    /* the run's worst case, held until it is settled; where there is a cap a day, paid time or
+                                cost, else nothing is */
     uint32_t hold_ms;        /* how long an unsettled hold is waited for before all of it is charged */
 } store_admission_t;
 
@@ -233,10 +234,13 @@ typedef struct {
 } store_usage_t;
 typedef void (*store_usage_cb)(void *data, store_lookup_t found, const store_usage_t *usage, size_t count,
                                const char *next_cursor);
-/* `caller` NULL: the whole gateway's own numbers. */
+/* `caller` NULL: the whole gateway's own numbers. Slots and runs of the window count what was admitted under a cap on
+ * them, but for a caller's slots, which are always counted. */
 void store_usage(store_t *store, const char *caller, const store_caps_t *caps, uint32_t window_s, store_usage_cb cb,
                  void *data);
-/* Every caller ever admitted in the last 40 days, a page at a time; `day` NULL = today. */
+/* The callers with runs settled, or held, on a day of the last STORE_DAYS_KEPT, by name, a page at a time; `day` NULL =
+ * today, else YYYYMMDD. `cursor` is NULL or a page's `next_cursor`: a caller's name. What is held and in use is today's
+ * alone. NOT_FOUND: the day or the cursor is none. */
 void store_usage_all(store_t *store, const char *day, const char *cursor, store_usage_cb cb, void *data);
 
 /* Which of a caller's runs are listed; zero and NULL = all. */
