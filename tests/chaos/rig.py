@@ -48,10 +48,18 @@ def fault_points():
     return sorted(p for p in found if RUN_POINTS.match(p))
 
 
+# What a front's lanes still wait for when they drain (gateway/front.c).
+LANE_FIELDS = ("runs", "lingering", "gates", "joined", "store->settling", "store->spool.ahead", "store->spool.under_way", "store->retry.count",
+               "store->retry.withdrawals", "store->silent", "store->links_up")
+
+
 def stacks_of(pid):
+    asked = ["thread apply all bt 30", *(f"p front_main::front.lanes[{lane}].{name}" for lane in (0, 1) for name in LANE_FIELDS),
+             *(f"p *front_main::front.lanes[{lane}].gates" for lane in (0, 1))]
     try:
-        done = subprocess.run(["gdb", "-p", str(pid), "-batch", "-ex", "thread apply all bt 30"], capture_output=True, text=True, timeout=60)
-        return "\n".join(line[:300] for line in done.stdout.splitlines() if line.startswith(("#", "Thread")))
+        done = subprocess.run(["gdb", "-p", str(pid), "-batch", *(word for a in asked for word in ("-ex", a))], capture_output=True, text=True,
+                              timeout=60)
+        return "\n".join(line[:600] for line in done.stdout.splitlines() if line.startswith(("#", "Thread", "$")))
     except (OSError, subprocess.TimeoutExpired) as e:
         return f"no stacks: {e}"
 
