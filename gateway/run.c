@@ -114,7 +114,8 @@ void run_stop(run_t *run, stop_cause_t cause)
         if (run->claim_us != 0)
             return; /* a look is on its way and must find the run; on_looked comes back here */
         if (run->flight != NULL && flights_has_followers(run->lane->front->flights, run->flight)) {
-            run->stop = STOP_CAUSE_NONE; /* others wait behind it */
+            run->stop = STOP_CAUSE_NONE; /* others wait behind it, until the last of them leaves */
+            run_outlive(run, cause);
             return;
         }
         run_leave_joined(run);
