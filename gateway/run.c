@@ -76,6 +76,13 @@ static bool has_followers(const run_t *run)
     return run->flight != NULL && flights_has_followers(run->lane->front->flights, run->flight);
 }
 
+/* A run with an Idempotency-Key is one its caller may come back for, with the same request or by the key: a connection
+ * that breaks must cost nothing, so the run goes on to its own end. */
+static bool goes_on(const run_t *run, stop_cause_t cause)
+{
+    return has_followers(run) || (cause == STOP_CAUSE_HANG_UP && run->gate->intake.key.len != 0);
+}
+
 /* Each caller that gives up is counted once, also when its run goes on for others. */
 static void count_caller(const run_t *run, stop_cause_t cause)
 {
@@ -97,7 +104,7 @@ void run_stop(run_t *run, stop_cause_t cause)
     if (run->stop != STOP_CAUSE_NONE || run->state == RUN_SETTLING)
         return; /* stopped already, or at its end by itself */
     count_caller(run, cause);
-    if (run->state == RUN_DISPATCHED && has_followers(run)) {
+    if (run->state == RUN_DISPATCHED && goes_on(run, cause)) {
         run_outlive(run, cause);
         return;
     }

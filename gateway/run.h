@@ -57,7 +57,7 @@ typedef struct run {
     loop_timer_t deadline; /* the caller's own */
     loop_timer_t watchdog; /* the backend's answer is overdue, or a cancel is */
     stop_cause_t stop;
-    stop_cause_t outlived; /* its own caller gave up for this, yet others wait for the run */
+    stop_cause_t outlived; /* its own caller gave up for this, yet others wait for the run or may ask for it */
     bool replayed;         /* answered by another run's result */
     outcome_t *outcome;
     store_admitted_t admitted; /* numbers only; its pointers are not kept */

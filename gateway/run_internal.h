@@ -19,7 +19,8 @@ const char *run_key_name(const run_t *run);
 
 /* The caller went away, or its own deadline passed. */
 void run_stop(run_t *run, stop_cause_t cause);
-/* The caller has given up and others wait for this very run: it goes on until the last of them leaves. */
+/* The caller has given up and others wait for this very run: it goes on until the last of them leaves. One with an
+ * Idempotency-Key goes on to its end. */
 void run_outlive(run_t *run, stop_cause_t cause);
 
 /* Leads a flight into the claim, follows one, or is refused. */

@@ -61,7 +61,10 @@ static void route(const char *path, size_t len)
         route_parse(bytes, len, prefixes[i], strlen(prefixes[i]), &r);
         check_name(r.backend);
         check_name(r.argument);
-        expect(r.kind >= ROUTE_NONE && r.kind <= ROUTE_RUN_RECORD);
+        expect(r.kind >= ROUTE_NONE && r.kind <= ROUTE_USAGE);
+        expect((r.key != NULL) == (r.kind == ROUTE_RUN_BY_KEY));
+        if (r.key != NULL)
+            expect(r.key >= bytes && r.key + r.key_len == bytes + len);
         expect((r.backend[0] != '\0') == r.pinned);
         expect((r.argument[0] != '\0') <= (len > 0 && memchr(bytes, '/', len) != NULL));
         expect(!route_is_procedure(r.kind) || route_needs_caller(r.kind));

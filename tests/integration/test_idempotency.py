@@ -392,3 +392,20 @@ def test_keys_and_waits_over_http2(gateway):
         assert again.body == answer.body and again.header("Plimsoll-Replayed") == "1"
         refused_early(peer.answer(peer.run("1", more=with_key("streams"))), "invalid_argument", "request")
     assert gw.metric("plimsoll_runs_total") == 1
+
+
+def test_a_dropped_connection_costs_the_run_of_a_key_nothing(gateway):
+    gw = gateway(**STANDIN)
+    code, barrier = gw.barrier()
+    c = gw.connect()
+    c.send(g.request(g.RUN, json.dumps(g.javascript(code)).encode(), gw.headers(more=with_key('"come-back"'))))
+    gw.wait_inflight(1)
+    c.close()
+    gw.wait_metric('plimsoll_canceled_total{cause="hang_up"}', 1)
+    assert by_key(gw, "come-back").status == 202
+    barrier.unlink()
+    found = by_key(gw, "come-back", 20)
+    assert found.status == 200 and found.json()["state"] == "answered", found
+    again = gw.run(code, new_id(), headers=with_key('"come-back"'))
+    assert again.status == 200 and again.header("Plimsoll-Replayed") == "1"
+    wait_for(lambda: gw.metric("plimsoll_inflight") == 0, "nothing to be in flight")
