@@ -158,9 +158,11 @@ def members(group):
     """The processes of a control group and those below it."""
     pids = set()
     for folder in _group_folders(group):
-        for listed in folder.rglob("cgroup.procs"):
-            with contextlib.suppress(OSError):
-                pids.update(int(p) for p in listed.read_text().split())
+        # os.walk passes over what is removed under it: groups end as containers do
+        for below, _, files in os.walk(folder):
+            if "cgroup.procs" in files:
+                with contextlib.suppress(OSError):
+                    pids.update(int(p) for p in pathlib.Path(below, "cgroup.procs").read_text().split())
     return pids
 
 
