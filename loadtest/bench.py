@@ -1,7 +1,7 @@
 """`make bench`: the gateway's figures as ratios against what the same machine does in the same minute, medians of interleaved rounds.
 Prints them and writes build/bench/report.md. BENCH_QUICK=1 takes a minute and is good for a look, not for a claim.
 
-    bench.py [describe] [run] [records] [memory] [walls]      all of them when none is named
+    bench.py [describe] [run] [replays] [records] [memory] [walls]      all of them when none is named
 """
 import os
 import pathlib
@@ -93,6 +93,26 @@ def whole_runs():
     row("wasm runs a second, 4 in flight", spread([s["rate"] for s in seen]), "", None)
     p50, own = ([s[k] / 1000 for s in alone] for k in ("p50_us", "own_p50_us"))
     row("a wasm run alone: p50 ms", spread(p50, "{:.2f}"), "", None, f"own share {rig.median(own):.2f} ms")
+
+
+# -- the same request again --
+
+
+def replays():
+    """What an answer from the record store takes beyond the one script that finds it, as Server-Timing tells both."""
+    beyond, whole = [], []
+    with rig.Gateway(SANDBOX_PROVIDER="standin") as gw:
+        words = ("--connections", "1", "--ids", "1", "--seconds", "1")
+        rig.load(gw, {"protocol": 4, "javascript": {"code": "standin: answer"}}, *words)
+        for _ in range(ROUNDS):
+            quiet.wait()
+            seen = rig.load(gw, {"protocol": 4, "javascript": {"code": "standin: answer"}}, *words)
+            if seen["broken"] or list(seen["status"]) != ["200"]:
+                raise SystemExit(f"bench: replays were not answered: {seen}")
+            whole.append(seen["p50_us"] / 1000)
+            beyond.append((seen["p50_us"] - seen["own_p50_us"]) / 1000)
+    row("a replayed answer beyond the claim's own round trip: p50 ms", spread(beyond, "{:.3f}"), "<= 0.3", rig.median(beyond) <= 0.3,
+        f"the whole of it {rig.median(whole):.2f} ms")
 
 
 # -- admitted, claimed and settled --
@@ -204,10 +224,10 @@ def write_report(took):
 
 
 def main():
-    wanted = sys.argv[1:] or ["describe", "run", "records", "memory", "walls"]
+    wanted = sys.argv[1:] or ["describe", "run", "replays", "records", "memory", "walls"]
     descriptors = rig.raise_descriptors()
     began = time.monotonic()
-    parts = {"describe": against_nginx, "run": whole_runs, "records": admitted_and_settled, "memory": lambda: memory(descriptors),
+    parts = {"describe": against_nginx, "run": whole_runs, "replays": replays, "records": admitted_and_settled, "memory": lambda: memory(descriptors),
              "walls": lambda: walls.measure(row, quiet, QUICK)}
     try:
         for name in wanted:
