@@ -4,10 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/records_redis.h"
 #include "config/options.h"
-#include "config/options_rules.h"
 #include "config/provider.h"
-#include "config/redis_settings.h"
 #include "core/clock.h"
 #include "core/log.h"
 #include "core/mem.h"
@@ -32,36 +31,10 @@ static void ignore_state(void *data, bool up, const char *reason)
     (void)data, (void)up, (void)reason;
 }
 
-static void name_private_redis(void)
-{
-    char url[4400];
-    if (option_is_set(OPT_PLIMSOLL_REDIS_URL))
-        return;
-    snprintf(url, sizeof(url), "redis+unix://%s/run/redis.sock", option_str(OPT_PLIMSOLL_STATE_DIR));
-    options_set(OPT_PLIMSOLL_REDIS_URL, url);
-}
-
-static bool read_settings(redis_address_t *address)
-{
-    problems_t problems = {0};
-    options_load_role(ROLE_CLI, &problems, NULL);
-    if (!is_installation_name(option_str(OPT_PLIMSOLL_INSTALLATION)))
-        problems_add(&problems, "PLIMSOLL_INSTALLATION takes 1 to %d of a-z, 0-9 and -", INSTALLATION_NAME_MAX);
-    if (problems.count == 0) {
-        name_private_redis();
-        redis_settings_read(address, &problems);
-    }
-    bool fine = problems.count == 0;
-    for (size_t i = 0; i < problems.count; ++i)
-        fprintf(stderr, "plimsoll: error: %s\n", problems.texts[i]);
-    problems_dispose(&problems);
-    return fine;
-}
-
 ledger_reader_t *ledger_reader_open(void)
 {
     ledger_reader_t *reader = mem_alloc(sizeof(*reader));
-    if (!read_settings(&reader->address)) {
+    if (!records_redis_address(&reader->address)) {
         free(reader);
         return NULL;
     }

@@ -7,6 +7,7 @@
 
 #include "config/quote.h"
 #include "config/text.h"
+#include "core/hex.h"
 #include "core/mem.h"
 
 static bool any_character(const char *text, size_t len, bool (*is)(uint32_t))
@@ -47,14 +48,6 @@ const char *caller_scope_check(const char *scope, size_t len)
 const char *caller_window_check(const caller_token_t *token)
 {
     return token->not_before_ms < token->not_after_ms ? NULL : "\"not_before\" must be earlier than \"not_after\"";
-}
-
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c |= 0x20;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
 bool caller_hash_parse(const char *text, size_t len, uint8_t out[32])

@@ -3,6 +3,7 @@
  * share, on the syntax of RFC 3986; stricter than they are, since a typing error that still parses would point the
  * gateway at another store. The texts returned are static: a URL holds a password.
  */
+#include "core/hex.h"
 #include "core/redis.h"
 
 #include <arpa/inet.h>
@@ -54,14 +55,6 @@ static bool is_printable_ascii(const char *s)
         if (*s <= 0x20 || *s >= 0x7f)
             return false;
     return true;
-}
-
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c |= 0x20;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
 /* NULL when an escape is malformed, makes a NUL, or the result is longer than `max`. */

@@ -2,20 +2,10 @@
 
 #include <string.h>
 
+#include "core/hex.h"
 #include "gateway/limits.h"
 
 enum { SIZE, EXTENSION, SIZE_LF, DATA, DATA_CR, DATA_LF, TRAILER_START, TRAILER, TRAILER_LF, END_LF, DONE };
-
-static int hex_value(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F')
-        return c - 'A' + 10;
-    return -1;
-}
 
 /* One byte of anything but data. */
 static chunked_result_t step(chunked_t *c, char byte)
@@ -23,7 +13,7 @@ static chunked_result_t step(chunked_t *c, char byte)
     int digit;
     switch (c->state) {
     case SIZE:
-        if ((digit = hex_value(byte)) >= 0) {
+        if ((digit = hex_digit(byte)) >= 0) {
             if (++c->digits > 15)
                 return CHUNKED_BAD;
             c->left = c->left * 16 + (uint64_t)digit;

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "core/hex.h"
+
 static const char TOO_LONG[] = "it has more than 255 characters";
 static const char NOT_PRINTABLE[] = "it has a character that is not printable ASCII";
 static const char EMPTY[] = "it is empty";
@@ -59,17 +61,6 @@ bool idempotency_key_parse(const char *value, size_t len, idempotency_key_t *out
     return is_complete(out, why);
 }
 
-static int hex_value(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F')
-        return c - 'A' + 10;
-    return -1;
-}
-
 /* The segment's bytes; -1 when it is malformed or longer than `max`. */
 static int percent_decode(const char *segment, size_t len, char *out, size_t max, const char **why)
 {
@@ -81,7 +72,7 @@ static int percent_decode(const char *segment, size_t len, char *out, size_t max
             return -1;
         }
         if (c == '%') {
-            int high = i + 2 < len ? hex_value(segment[i + 1]) : -1, low = i + 2 < len ? hex_value(segment[i + 2]) : -1;
+            int high = i + 2 < len ? hex_digit(segment[i + 1]) : -1, low = i + 2 < len ? hex_digit(segment[i + 2]) : -1;
             if (high < 0 || low < 0) {
                 *why = "its percent-encoding is malformed";
                 return -1;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/hex.h"
 #include "core/mem.h"
 #include "core/protojson.h"
 
@@ -81,11 +82,6 @@ bool attest_cursor_take(attest_cursor_t *cursor, const char *bytes)
     return true;
 }
 
-static int hex_digit(char c)
-{
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* The escape at `at` (past its backslash) into `out`: how many bytes it took, 0 when it is none that writing could
  * have made of a text without U+0000. */
 static size_t read_escape(const char *at, size_t left, buffer_t *out)
@@ -100,7 +96,7 @@ static size_t read_escape(const char *at, size_t left, buffer_t *out)
         return 0;
     unsigned code = 0;
     for (int i = 1; i <= 4; i++) {
-        int digit = hex_digit(at[i]);
+        int digit = hex_digit_lower(at[i]);
         if (digit < 0)
             return 0;
         code = code << 4 | (unsigned)digit;

@@ -1,3 +1,4 @@
+#include "core/hex.h"
 #include "records/vectors_internal.h"
 
 #include <stdlib.h>
@@ -73,11 +74,6 @@ void vectors_hex_write(const uint8_t *data, size_t len, char *out)
     out[2 * len] = '\0';
 }
 
-static int hex_digit(char c)
-{
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 uint8_t *vectors_hex_read(const char *hex, size_t *len)
 {
     size_t n = strlen(hex);
@@ -85,7 +81,7 @@ uint8_t *vectors_hex_read(const char *hex, size_t *len)
         return NULL;
     uint8_t *out = mem_alloc(n / 2 + 1);
     for (size_t i = 0; i < n; i += 2) {
-        int high = hex_digit(hex[i]), low = hex_digit(hex[i + 1]);
+        int high = hex_digit_lower(hex[i]), low = hex_digit_lower(hex[i + 1]);
         if (high < 0 || low < 0) {
             free(out);
             return NULL;

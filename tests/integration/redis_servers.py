@@ -1,5 +1,5 @@
 """Real servers for the tests of the record store's surroundings: one with options of its own (TLS, users), Sentinels with a master and its
-replicas, a Cluster, a proxy that delays. Everything in memory, ended by the ids of the processes started here."""
+replicas, a Cluster. Everything in memory, ended by the ids of the processes started here."""
 import contextlib
 import pathlib
 import shutil
@@ -8,8 +8,6 @@ import socket
 import ssl
 import subprocess
 import tempfile
-import threading
-import time
 
 import gateway as g
 
@@ -345,49 +343,3 @@ class Cluster:
     def stop(self):
         for node in self.nodes + self.replicas:
             node.stop()
-
-
-class Slow:
-    """Stands before a server and passes bytes on, each answer `delay` seconds later, and at most `piece` bytes at a time."""
-
-    def __init__(self, server, piece=65536):
-        self.server = server
-        self.piece = piece
-        self.delay = 0.0
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self.listener.getsockname()[1]
-        self.sockets = []
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    @property
-    def url(self):
-        return f"redis://127.0.0.1:{self.port}"
-
-    def _accept(self):
-        while True:
-            try:
-                near, _ = self.listener.accept()
-                far = socket.create_connection(("127.0.0.1", self.server.port))
-            except OSError:
-                return
-            for s in (near, far):
-                s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self.sockets += [near, far]
-            threading.Thread(target=self._pass, args=(near, far, False), daemon=True).start()
-            threading.Thread(target=self._pass, args=(far, near, True), daemon=True).start()
-
-    def _pass(self, source, target, is_late):
-        with contextlib.suppress(OSError):
-            while data := source.recv(65536):
-                if is_late and self.delay:
-                    time.sleep(self.delay)
-                for at in range(0, len(data), self.piece):
-                    target.sendall(data[at:at + self.piece])
-        for s in (source, target):
-            with contextlib.suppress(OSError):
-                s.shutdown(socket.SHUT_RDWR)
-
-    def stop(self):
-        self.listener.close()
-        for s in self.sockets:
-            s.close()

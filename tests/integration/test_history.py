@@ -164,7 +164,8 @@ def test_receipts_are_bounded(gateway):
         kept = len(all_pages(gw, "receipts=1", 100))
         return kept + gw.metric("plimsoll_receipts_dropped_total") == 400 and kept
     # 50 a second at most, and every one of the others is counted
-    assert 1 <= wait_for(told, "each to be kept or counted") <= 50 * (took + 2)
+    kept = wait_for(told, "each to be kept or counted")
+    assert kept <= 50 * (took + 2), f"{kept} kept in {took:.1f} s"
 
 
 # -- the command --

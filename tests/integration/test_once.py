@@ -424,15 +424,22 @@ def test_many_requests_at_two_copies(pair):
     assert runs_of(copies) == 30
 
 
-@pytest.mark.faults
-def test_who_waits_at_another_copy_is_answered_as_soon_as_the_run_is(pair):
-    copies = pair(**STANDIN)
+def held_and_waited_for(copies, then="answer"):
+    """A run held at the first copy, and the same request waiting for it at the second."""
     code, barrier = copies[0].barrier()
+    code += f"\nstandin: {then}"
     request_id = new_id()
     first = copies[0].in_background(code, request_id)
     copies[0].wait_inflight(1)
     second = copies[1].in_background(code, request_id)
     wait_for(lambda: claims(copies[1], "joined") == 1, "the second copy to wait")
+    return code, barrier, request_id, first, second
+
+
+@pytest.mark.faults
+def test_who_waits_at_another_copy_is_answered_as_soon_as_the_run_is(pair):
+    copies = pair(**STANDIN)
+    code, barrier, request_id, first, second = held_and_waited_for(copies)
     refused(copies[1].run("standin: answer", request_id), "invalid_argument", "request", request_id)
     barrier.unlink()
     a, b = first.join(), second.join(5)
@@ -443,13 +450,7 @@ def test_who_waits_at_another_copy_is_answered_as_soon_as_the_run_is(pair):
 @pytest.mark.faults
 def test_who_waits_at_another_copy_for_a_run_that_is_refused_may_send_again(pair):
     copies = pair(**STANDIN)
-    code, barrier = copies[0].barrier()
-    code += "\nstandin: refuse capacity"
-    request_id = new_id()
-    first = copies[0].in_background(code, request_id)
-    copies[0].wait_inflight(1)
-    second = copies[1].in_background(code, request_id)
-    wait_for(lambda: claims(copies[1], "joined") == 1, "the second copy to wait")
+    code, barrier, request_id, first, second = held_and_waited_for(copies, then="refuse capacity")
     barrier.unlink()
     refused(first.join(), "resource_exhausted", "capacity", request_id)
     refused(second.join(), "resource_exhausted", "capacity", request_id)
@@ -461,12 +462,7 @@ def test_who_waits_at_another_copy_for_a_run_that_is_refused_may_send_again(pair
 def test_who_waits_for_a_run_whose_claim_redis_lost_is_not_told_that_nothing_ran(pair, redis, loss):
     """It was marked as never dispatched, while it ran: sent again elsewhere, it ran twice."""
     copies = pair(**STANDIN)
-    code, barrier = copies[0].barrier()
-    request_id = new_id()
-    first = copies[0].in_background(code, request_id)
-    copies[0].wait_inflight(1)
-    second = copies[1].in_background(code, request_id)
-    wait_for(lambda: claims(copies[1], "joined") == 1, "the second copy to wait")
+    code, barrier, request_id, first, second = held_and_waited_for(copies)
     with resp.Client(redis.port) as direct:
         if loss == "everything":
             direct("FLUSHALL")

@@ -1,14 +1,13 @@
 """What stands between the gateway and Redis may cut an answer at any byte, change it, say it twice or say something else: requests are answered,
 no process ends, and once it is honest again the gateway is well."""
 import random
-import socket
-import threading
 import time
 
 import pytest
 
 import gateway as g
 from gateway import new_id, wait_for
+from relay import Relay
 
 GARBAGE = [b"+OK\r\n", b":1\r\n", b"$-1\r\n", b"*-1\r\n", b"*0\r\n", b"*3\r\n:1\r\n:2\r\n:3\r\n", b"$2000000000\r\n", b"*2000000000\r\n", b"-MOVED 1 127.0.0.1:1\r\n",
            b"-ASK 1 x\r\n", b"-READONLY\r\n", b"-LOADING\r\n", b"-NOSCRIPT\r\n", b"-\r\n", b"HTTP/1.1 200 OK\r\n\r\n", b"\x16\x03\x01\x00\x01", b"\r\n", b":99999999999999999999\r\n",
@@ -16,44 +15,18 @@ GARBAGE = [b"+OK\r\n", b":1\r\n", b"$-1\r\n", b"*-1\r\n", b"*0\r\n", b"*3\r\n:1\
            b"*4\r\n:1796083200000\r\n$20\r\n99999999999999999999\r\n*0\r\n:0\r\n"]
 
 
-class Hostile:
-    """A relay whose answers pass through `spoil` while it is not honest."""
+class Hostile(Relay):
+    """A relay whose answers pass through `_spoil` while it is not honest."""
 
-    def __init__(self, port, seed):
-        self.redis_port, self.rng, self.honest, self.sockets, self.spoiled = port, random.Random(seed), True, [], 0
-        self.listener = socket.create_server(("127.0.0.1", 0), backlog=128)
-        self.port = self.listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
+    def __init__(self, server, seed):
+        self.rng, self.honest, self.spoiled = random.Random(seed), True, 0
+        super().__init__(server)
 
-    def _accept(self):
-        while True:
-            try:
-                near, _ = self.listener.accept()
-                far = socket.create_connection(("127.0.0.1", self.redis_port))
-            except OSError:
-                return
-            self.sockets += [near, far]
-            threading.Thread(target=self._pump, args=(near, far, False), daemon=True).start()
-            threading.Thread(target=self._pump, args=(far, near, True), daemon=True).start()
-
-    def _pump(self, source, to, is_answer):
-        try:
-            while data := source.recv(1 << 16):
-                if is_answer and not self.honest and self.rng.random() < 0.3:
-                    self.spoiled += 1
-                    data, goes_on = self._spoil(data)
-                    to.sendall(data)
-                    if not goes_on:
-                        break
-                else:
-                    to.sendall(data)
-        except OSError:
-            pass
-        for s in (source, to):
-            try:
-                s.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
+    def answer(self, data):
+        if self.honest or self.rng.random() >= 0.3:
+            return data, True
+        self.spoiled += 1
+        return self._spoil(data)
 
     def _spoil(self, data):
         rng = self.rng
@@ -81,22 +54,17 @@ class Hostile:
             return data[at:], True
         return b"", True
 
-    def end(self):
-        self.listener.close()
-        for s in self.sockets:
-            s.close()
-
 
 @pytest.fixture
 def hostile(redis):
     made = []
 
     def make(seed):
-        made.append(Hostile(redis.port, seed))
+        made.append(Hostile(redis, seed))
         return made[-1]
     yield make
     for h in made:
-        h.end()
+        h.stop()
 
 
 @pytest.mark.parametrize("provider", ["standin", "standinpaid"])

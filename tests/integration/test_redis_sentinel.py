@@ -11,6 +11,7 @@ import pytest
 import gateway as g
 import redis_servers as r
 from gateway import failed, new_id, refused, wait_for
+from relay import Slow
 
 STANDIN = {"SANDBOX_PROVIDER": "standin", "SANDBOX_MAX_CONCURRENT": "64"}
 ANSWER_MS = 300        # how long an answer may take whatever Redis does (the store's own limit is 250 ms)
@@ -294,7 +295,7 @@ def test_a_client_that_sends_at_once_while_redis_is_away_does_not_end_the_front(
 
 @pytest.fixture
 def slow(server):
-    s = r.Slow(server)
+    s = Slow(server)
     yield s
     s.stop()
 

@@ -1,6 +1,4 @@
 """A Redis that answers, and late: every page is answered within its 300 ms all the same, with what there is by then."""
-import socket
-import threading
 import time
 
 import pytest
@@ -8,54 +6,15 @@ import pytest
 import gateway as g
 import resp
 from gateway import new_id
+from relay import Slow
 from stalls import Stalls
-
-
-class Late:
-    """Between the gateway and Redis: each answer comes `delay` seconds late."""
-
-    def __init__(self, port):
-        self.redis_port, self.delay, self.sockets = port, 0, []
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self.listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self):
-        while True:
-            try:
-                near, _ = self.listener.accept()
-                far = socket.create_connection(("127.0.0.1", self.redis_port))
-            except OSError:
-                return
-            self.sockets += [near, far]
-            threading.Thread(target=self._pump, args=(near, far, False), daemon=True).start()
-            threading.Thread(target=self._pump, args=(far, near, True), daemon=True).start()
-
-    def _pump(self, source, to, is_answer):
-        try:
-            while data := source.recv(1 << 16):
-                if is_answer and self.delay:
-                    time.sleep(self.delay)
-                to.sendall(data)
-        except OSError:
-            pass
-        for s in (source, to):
-            try:
-                s.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-
-    def end(self):
-        self.listener.close()
-        for s in self.sockets:
-            s.close()
 
 
 @pytest.fixture
 def late(redis):
-    proxy = Late(redis.port)
+    proxy = Slow(redis)
     yield proxy
-    proxy.end()
+    proxy.stop()
 
 
 def test_a_filter_over_a_long_index_took_seconds(gateway, redis, late):

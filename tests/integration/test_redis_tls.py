@@ -8,6 +8,7 @@ import pytest
 import gateway as g
 import redis_servers as r
 from gateway import new_id, refused, wait_for
+from relay import Slow
 
 STANDIN = {"SANDBOX_PROVIDER": "standin"}
 
@@ -62,7 +63,7 @@ def test_a_server_of_a_known_authority(gateway, tls_server, certificates, host, 
 
 
 def test_bytes_that_come_one_by_one(tls_server, gateway, certificates):
-    slow = r.Slow(tls_server("--tls-auth-clients", "no"), piece=1)
+    slow = Slow(tls_server("--tls-auth-clients", "no"), piece=1)
     try:
         gw = gateway(PLIMSOLL_REDIS_URL=f"rediss://localhost:{slow.port}", PLIMSOLL_REDIS_CA=str(certificates.ca), **STANDIN)
         wait_for(lambda: gw.get("/readyz").status == 200, "the store to be up")

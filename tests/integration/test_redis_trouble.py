@@ -178,12 +178,16 @@ def test_a_run_that_was_under_way_is_answered_and_its_record_follows(gateway, re
 # -- killed and started again --
 
 
-def test_a_redis_killed_twice_under_load_loses_no_answered_run_and_no_order(gateway, keeping):
+def with_four_callers(gateway, redis, settings):
     callers = {f"team-{i}": g.secrets.token_hex(24) for i in range(4)}
-    gw = gateway(start=False, PLIMSOLL_REDIS_URL=keeping.url, **STANDIN)
+    gw = gateway(start=False, PLIMSOLL_REDIS_URL=redis.url, **settings)
     gw.write_callers(callers)
     gw.settings.pop("PLIMSOLL_TOKEN", None)
-    gw.start()
+    return gw.start(), callers
+
+
+def test_a_redis_killed_twice_under_load_loses_no_answered_run_and_no_order(gateway, keeping):
+    gw, callers = with_four_callers(gateway, keeping, STANDIN)
     answered = {c: [] for c in callers}
     over = threading.Event()
 
@@ -337,11 +341,7 @@ def test_a_front_killed_while_it_sends_records_sends_each_once(gateway, keeping,
 @pytest.mark.parametrize("seed", range(2))
 def test_fronts_and_redis_die_and_freeze_in_any_order_and_no_answered_run_is_lost_or_out_of_order(gateway, keeping, seed):
     rng = random.Random(seed)
-    callers = {f"team-{i}": g.secrets.token_hex(24) for i in range(4)}
-    gw = gateway(start=False, PLIMSOLL_REDIS_URL=keeping.url, **SERVE)
-    gw.write_callers(callers)
-    gw.settings.pop("PLIMSOLL_TOKEN", None)
-    gw.start()
+    gw, callers = with_four_callers(gateway, keeping, SERVE)
     answered = {c: [] for c in callers}
     over = threading.Event()
 

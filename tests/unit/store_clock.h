@@ -173,4 +173,28 @@ static __attribute__((unused)) bool amounts_are(const store_amounts_t *a, uint64
                      (unsigned long long)have_.cost_micro);                                                            \
     } while (0)
 
+/* A group whose tests each begin with an empty database, at noon. */
+static const int64_t CLOCK_NOON = INT64_C(1796040000000); /* 2026-11-30 12:00:00 UTC */
+
+static __attribute__((unused)) int clock_setup(void **state)
+{
+    fixture_setup(state);
+    clock_on(fx.store);
+    return 0;
+}
+
+static __attribute__((unused)) int clock_teardown(void **state)
+{
+    clock_off();
+    return fixture_teardown(state);
+}
+
+static __attribute__((unused)) int clock_clean(void **state)
+{
+    (void)state;
+    direct_do("FLUSHALL");
+    clock_set(CLOCK_NOON);
+    return 0;
+}
+
 #endif

@@ -4,6 +4,7 @@
 
 #include "core/clock.h"
 #include "core/redis.h"
+#include "tests/unit/redis_seen.h"
 
 enum { PATIENCE_MS = 20000, DEADLINE = 30000 };
 
@@ -27,19 +28,6 @@ static void moves_to(char *where, node_t *n, const char *kind, const node_t *tar
 /* --- the connection --- */
 
 static node_t a, b;
-
-typedef struct {
-    redis_t *r;
-    int ups, downs;
-    char reason[256];
-} seen_t;
-
-static void on_state(void *data, bool up, const char *reason)
-{
-    seen_t *s = data;
-    *(up ? &s->ups : &s->downs) += 1;
-    snprintf(s->reason, sizeof(s->reason), "%s", reason);
-}
 
 static void address_of(const node_t *n, bool has_home, redis_address_t *out)
 {

@@ -5,6 +5,7 @@
 #include "core/clock.h"
 #include "core/redis.h"
 #include "core/redis_sentinel.h"
+#include "tests/unit/redis_seen.h"
 
 enum { PATIENCE_MS = 20000, SENTINELS = 3 };
 
@@ -187,19 +188,6 @@ static void a_question_may_be_taken_back_at_any_time(void **state)
 }
 
 /* --- a connection by way of them --- */
-
-typedef struct {
-    redis_t *r;
-    int ups, downs;
-    char reason[256];
-} seen_t;
-
-static void on_state(void *data, bool up, const char *reason)
-{
-    seen_t *s = data;
-    *(up ? &s->ups : &s->downs) += 1;
-    snprintf(s->reason, sizeof(s->reason), "%s", reason);
-}
 
 static void open_by(seen_t *s, int count)
 {

@@ -2,28 +2,6 @@
 #include "tests/unit/store_clock.h"
 
 enum { SCOPES = 2, WINDOW_S = 60 };
-static const int64_t NOON = INT64_C(1796040000000); /* 2026-11-30 12:00:00 UTC */
-
-static int setup(void **state)
-{
-    fixture_setup(state);
-    clock_on(fx.store);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    clock_off();
-    return fixture_teardown(state);
-}
-
-static int clean(void **state)
-{
-    (void)state;
-    direct_do("FLUSHALL");
-    clock_set(NOON);
-    return 0;
-}
 
 /* A caller's run with nothing but a lease and a hold. */
 static store_admission_t plain(const ids_t *ids)
@@ -75,7 +53,7 @@ static void each_cap_is_exact_in_each_scope(void **state)
     enum { LIMIT = 4 };
     for (int is_total = 0; is_total != SCOPES; ++is_total) {
         for (int cap = CAP_SLOTS; cap != CAP_COUNT; ++cap) {
-            clean(state);
+            clock_clean(state);
             ids_t first = ids_fresh(), ids[LIMIT + 1];
             for (int i = 0; i <= LIMIT; ++i) {
                 ids[i] = is_total ? ids_fresh() : ids_next_request(first);
@@ -188,13 +166,13 @@ static void a_window_ends_on_its_millisecond(void **state)
 {
     (void)state;
     ids_t first = ids_fresh();
-    clock_set(NOON + 59 * 1000);
+    clock_set(CLOCK_NOON + 59 * 1000);
     assert_int_equal(admit_window(first, 1, 0).outcome, ADMIT_OK);
-    clock_set(NOON + 59 * 1000 + 999);
+    clock_set(CLOCK_NOON + 59 * 1000 + 999);
     store_admitted_t said = admit_window(ids_next_request(first), 1, 0);
     assert_int_equal(said.outcome, ADMIT_CAPPED);
     assert_int_equal(said.retry_after_ms, 1);
-    clock_set(NOON + 60 * 1000);
+    clock_set(CLOCK_NOON + 60 * 1000);
     assert_int_equal(admit_window(ids_next_request(first), 1, 0).outcome, ADMIT_OK);
     said = admit_window(ids_next_request(first), 1, 0);
     assert_int_equal(said.outcome, ADMIT_CAPPED);
@@ -337,7 +315,7 @@ static void two_stores_share_every_limit(void **state)
     while (!store_is_up(second) && clock_mono_ms() < until)
         loop_run_once(fx.loop, 5);
     for (int cap = CAP_SLOTS; cap != CAP_COUNT; ++cap) {
-        clean(state);
+        clock_clean(state);
         memset(out, 0, sizeof(out));
         for (int i = 0; i != AT_ONCE; ++i) {
             ids[i] = ids_fresh();
@@ -419,7 +397,7 @@ static void an_unkeyed_admission_that_was_taken_back_does_nothing(void **state)
 
 int main(void)
 {
-#define T(name) cmocka_unit_test_setup(name, clean)
+#define T(name) cmocka_unit_test_setup(name, clock_clean)
     const struct CMUnitTest tests[] = {
         T(each_cap_is_exact_in_each_scope),
         T(what_one_cap_refuses_costs_no_other),
@@ -435,5 +413,5 @@ int main(void)
         T(a_run_without_caps_writes_what_it_needs),
         T(an_unkeyed_admission_that_was_taken_back_does_nothing),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, clock_setup, clock_teardown);
 }

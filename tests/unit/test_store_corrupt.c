@@ -3,29 +3,6 @@
 
 #include <sys/stat.h>
 
-static const int64_t NOON = INT64_C(1796040000000); /* 2026-11-30 12:00:00 UTC */
-
-static int setup(void **state)
-{
-    fixture_setup(state);
-    clock_on(fx.store);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    clock_off();
-    return fixture_teardown(state);
-}
-
-static int clean(void **state)
-{
-    (void)state;
-    direct_do("FLUSHALL");
-    clock_set(NOON);
-    return 0;
-}
-
 /* What was logged since log_catch, to the end of the next one; stderr is a file for the time. */
 static int log_kept = -1, log_file = -1;
 
@@ -97,7 +74,7 @@ static void a_count_that_is_none_refuses_and_is_named(void **state)
 {
     for (int is_total = 0; is_total != 2; ++is_total) {
         for (size_t i = 0; i != sizeof(ROWS) / sizeof(ROWS[0]); ++i) {
-            clean(state);
+            clock_clean(state);
             ids_t ids = ids_fresh();
             char key[STORE_CLAIM_KEY_MAX];
             snprintf(key, sizeof(key), "%s%s", is_total ? ROOT : ids.prefix, ROWS[i].name);
@@ -125,7 +102,7 @@ static void settling_keeps_the_record_whatever_the_counts_are(void **state)
     for (int is_total = 0; is_total != 2; ++is_total) {
         for (size_t i = 0; i != sizeof(ROWS) / sizeof(ROWS[0]); ++i) {
             for (int verdict = VERDICT_ANSWERED; verdict <= VERDICT_UNKNOWN; ++verdict) {
-                clean(state);
+                clock_clean(state);
                 ids_t ids = ids_fresh();
                 char key[STORE_CLAIM_KEY_MAX];
                 store_admission_t a = capped(&ids);
@@ -155,7 +132,7 @@ static void what_runs_hold_is_named_when_it_is_none(void **state)
 {
     static const char *const names[] = {"held", "held:ends"};
     for (size_t i = 0; i != 2; ++i) {
-        clean(state);
+        clock_clean(state);
         ids_t ids = ids_fresh();
         store_admission_t a = capped(&ids);
         direct_do("SET " ROOT "%s junk", names[i]);
@@ -193,7 +170,7 @@ static void a_hold_that_is_none_is_set_aside(void **state)
         "H0123456789abcdef0123456789abcdef 1 1 9999999999999999999999999 1 1 1 1",
     };
     for (size_t i = 0; i != sizeof(values) / sizeof(values[0]); ++i) {
-        clean(state);
+        clock_clean(state);
         ids_t ids = ids_fresh(), next = ids_fresh();
         store_admission_t a = capped(&ids);
         assert_int_equal(admit_now(&a).outcome, ADMIT_OK);
@@ -235,7 +212,7 @@ static void a_log_that_is_none_takes_no_leaf(void **state)
 static void a_record_that_is_none_stays_and_is_named(void **state)
 {
     for (int form = 0; form != 2; ++form) {
-        clean(state);
+        clock_clean(state);
         ids_t ids = ids_fresh();
         assert_int_equal(admit(&ids).outcome, ADMIT_OK);
         direct_do(form ? "SET %srun:%s junk" : "LPUSH %srun:%s junk", ids.prefix, ids.run_id);
@@ -290,12 +267,12 @@ static void callers_that_are_none_are_named(void **state)
 
 int main(void)
 {
-#define T(name) cmocka_unit_test_setup(name, clean)
+#define T(name) cmocka_unit_test_setup(name, clock_clean)
     const struct CMUnitTest tests[] = {
         T(a_count_that_is_none_refuses_and_is_named), T(settling_keeps_the_record_whatever_the_counts_are),
         T(what_runs_hold_is_named_when_it_is_none),   T(a_hold_that_is_none_is_set_aside),
         T(a_log_that_is_none_takes_no_leaf),          T(a_record_that_is_none_stays_and_is_named),
         T(callers_that_are_none_are_named),           T(receipts_that_are_none_are_named_and_end),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, clock_setup, clock_teardown);
 }
