@@ -21,7 +21,59 @@ static void tell_state(store_t *store, bool up, const char *reason)
         store->callbacks.on_state(store->callbacks.data, up, reason);
 }
 
-/* The store is up while one of its connections is. */
+/* --- a Redis that answers and takes nothing --- */
+
+static void on_tried(void *data, redis_status_t status, const redisReply *reply, const char *err)
+{
+    store_t *store = checked(data);
+    (void)reply, (void)err;
+    if (store->closing || !store->refusing)
+        return;
+    if (status != REDIS_REPLY) {
+        loop_timer_start(store->loop, &store->refusing_timer, STORE_REFUSING_MS);
+        return;
+    }
+    store->refusing = false;
+    if (store_is_up(store))
+        tell_state(store, true, "writes are taken again");
+    store_retry_step(store);
+}
+
+static void on_refusing_timer(loop_timer_t *timer)
+{
+    store_t *store = checked(timer->data);
+    char key[STORE_CLAIM_KEY_MAX];
+    size_t len = store_key(key, &store->root, "stamp", "");
+    /* Of length nothing it changes nothing, and is refused wherever a write is. */
+    redis_command(store_redis_for(store, "0"), STORE_DEADLINE_MS, on_tried, store, 4,
+                  (const char *[]){"SETRANGE", key, "0", ""}, (const size_t[]){8, len, 1, 0});
+}
+
+/* What is wrong with the server and not with one key; a connection sees by itself that it leads to a replica. Redis
+ * before 7 puts a script's error behind its own words. */
+static bool is_servers(const char *why)
+{
+    static const char *const words[] = {"OOM ", "MISCONF ", "NOREPLICAS ", "NOPERM ", "CLUSTERDOWN "};
+    for (size_t i = 0; i != sizeof(words) / sizeof(words[0]); ++i)
+        if (strstr(why, words[i]) != NULL)
+            return true;
+    return false;
+}
+
+void store_refused(store_t *store, const char *why)
+{
+    if (store->closing || store->refusing || !is_servers(why))
+        return;
+    bool was_up = store_is_up(store);
+    store->refusing = true;
+    loop_timer_start(store->loop, &store->refusing_timer, STORE_REFUSING_MS);
+    if (was_up)
+        tell_state(store, false, why);
+}
+
+/* --- connections --- */
+
+/* The store is up while one of its connections is and Redis takes writes. */
 static void on_link_state(void *data, bool up, const char *reason)
 {
     store_link_t *link = data;
@@ -93,6 +145,7 @@ store_t *store_create(loop_t *loop, const redis_address_t *address, const store_
         store->answer_ttl_ms = store->run_ttl_ms;
     bool has_max = settings->answer_max != 0 && settings->answer_max < STORE_ANSWER_MAX;
     store->answer_max = has_max ? settings->answer_max : STORE_ANSWER_MAX;
+    loop_timer_init(&store->refusing_timer, on_refusing_timer, store);
     store_retry_init(store);
     store_sweep_init(store);
     for (size_t i = 0; i != STORE_LINKS; ++i) {
@@ -112,6 +165,7 @@ void store_destroy(store_t *store)
     store->closing = true;
     if (store->subscription != NULL)
         redis_unsubscribe(store->subscription);
+    loop_timer_stop(&store->refusing_timer);
     for (size_t i = 0; i != STORE_LINKS; ++i)
         redis_destroy(store->links[i].redis);
     store_sweep_dispose(store);
@@ -123,7 +177,7 @@ void store_destroy(store_t *store)
 
 bool store_is_up(const store_t *store)
 {
-    return store->links_up != 0;
+    return store->links_up != 0 && !store->refusing;
 }
 
 size_t store_backlog(const store_t *store)

@@ -279,6 +279,8 @@ static void on_reply(void *data, redis_status_t status, const redisReply *reply,
         return;
     case REDIS_REFUSED:
         log_event(LOG_WARN, "store_admit_failed", log_str("reason", err));
+        if (a->takes)
+            store_refused(a->store, err);
         finish(a, &admitted);
         return;
     case REDIS_UNKNOWN:

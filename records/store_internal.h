@@ -106,10 +106,17 @@ struct store {
     /* A command timed out and nothing was answered since. While something waits to be retried, and so probes,
      * admissions are not even sent: each would only be one more to take back. */
     bool silent;
+    bool refusing; /* Redis answers, and takes no run: store_refused */
+    loop_timer_t refusing_timer;
     uint64_t receipts_dropped;
     bool closing;
 };
 
+/* store.c: an admission was answered with an error. Of one that is the server's (full, MISCONF, no right) the
+ * store counts as away, as nothing can run, until a write of nothing is taken, which is tried every
+ * STORE_REFUSING_MS. */
+enum { STORE_REFUSING_MS = 500 };
+void store_refused(store_t *store, const char *why);
 /* store.c: the connection for what is named by an id (lowercase hex); one that is up if any is. */
 redis_t *store_redis_for(store_t *store, const char *id);
 

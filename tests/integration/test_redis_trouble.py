@@ -2,6 +2,7 @@
 exactly once and in its caller's order, whatever dies when; and without room for records nothing runs."""
 import os
 import random
+import re
 import signal
 import subprocess
 import threading
@@ -10,6 +11,7 @@ import time
 import pytest
 
 import gateway as g
+import resp
 from gateway import new_id, refused, wait_for
 
 pytestmark = pytest.mark.faults
@@ -624,6 +626,24 @@ def test_a_redis_that_answers_and_takes_nothing_is_served_without_too(gateway, k
     last = gw.ok("standin: answer")
     assert history(gw) == [run_id(a) for a in [first, *served, under_way.join(), last]]
     assert gw.run(code, request_id).header("Plimsoll-Replayed") == "1"
+
+
+def test_a_full_redis_that_refused_every_run_was_said_to_be_ready(gateway, keeping):
+    gw = gateway(PLIMSOLL_REDIS_URL=keeping.url, PLIMSOLL_THREADS="1", **STANDIN)
+    gw.ok("standin: answer")
+    assert keeping.command("CONFIG", "SET", "maxmemory", "1").startswith(b"+OK")
+    refused_for_redis(gw.run("standin: answer", i := new_id()), i)
+    wait_for(lambda: gw.get("/readyz").status == 503, "not to be ready")
+    with resp.Client(keeping.port) as direct:
+        def tries():
+            found = re.search(rb"cmdstat_setrange:.*rejected_calls=(\d+)", direct("INFO", "commandstats"))
+            return int(found.group(1)) if found else 0
+        before = tries()
+        wait_for(lambda: tries() > before + 1, "a write to be tried again")
+    assert gw.get("/readyz").status == 503 and gw.get("/healthz").status == 200
+    assert keeping.command("CONFIG", "SET", "maxmemory", "0").startswith(b"+OK")
+    wait_ready(gw)
+    gw.ok("standin: answer", i)
 
 
 def test_the_places_of_the_process_hold_for_served_runs_too(gateway, keeping):

@@ -12,8 +12,7 @@ static int setup(void **state)
     static const char body[] = "local P = ARGV[1]\n" STORE_BILL_LUA
                                "return bill_removed(ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), "
                                "tonumber(ARGV[6]), tonumber(ARGV[7]))";
-    fixture_setup(state);
-    clock_on(fx.store);
+    clock_setup(state);
     removed_text = clock_text(body);
     return 0;
 }
@@ -21,16 +20,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     free(removed_text);
-    clock_off();
-    return fixture_teardown(state);
-}
-
-static int clean(void **state)
-{
-    (void)state;
-    direct_do("FLUSHALL");
-    clock_set(MIDNIGHT - 12 * HOUR);
-    return 0;
+    return clock_teardown(state);
 }
 
 /* What the ledger's script does once a sandbox is gone. */
@@ -217,7 +207,7 @@ static void a_run_over_midnight_is_charged_to_both_days(void **state)
     (void)state;
     for (int is_held = 0; is_held != 2; ++is_held) {
         for (int64_t before = 0; before <= 4000; before += 1000) {
-            clean(state);
+            clock_clean(state);
             clock_set(MIDNIGHT - before);
             ids_t ids = ids_fresh();
             store_admission_t a = is_held ? held(&ids, 9000, 9000, 900) : admission_of(&ids);
@@ -307,7 +297,7 @@ static void a_kept_hold_stays_until_the_ledger_or_its_expiry(void **state)
 {
     (void)state;
     for (int by_ledger = 0; by_ledger != 2; ++by_ledger) {
-        clean(state);
+        clock_clean(state);
         ids_t ids = ids_fresh();
         hold(&ids, 100 * 1000, 100 * 1000, 800);
         store_settlement_t s = spent(&ids, VERDICT_UNKNOWN, 5, 5, 5);
@@ -355,7 +345,7 @@ static void late_seconds_are_added(void **state)
     ids_t ids;
     /* its result said 2000; the delete took 3000 more. Before or after the settlement makes no difference. */
     for (int first = 0; first != 2; ++first) {
-        clean(state);
+        clock_clean(state);
         ids = ids_fresh();
         hold(&ids, 9000, 9000, 100);
         clock_add(5000);
@@ -396,7 +386,7 @@ static void a_run_that_nobody_settled_is_charged_by_the_ledger_once(void **state
 {
     (void)state;
     for (int is_held = 0; is_held != 2; ++is_held) {
-        clean(state);
+        clock_clean(state);
         ids_t ids = ids_fresh();
         store_admission_t a = is_held ? held(&ids, 9000, 9000, 100) : admission_of(&ids);
         assert_int_equal(admit_now(&a).outcome, ADMIT_OK);
@@ -470,7 +460,7 @@ static void a_sandbox_of_many_days_is_charged_to_each_that_is_kept(void **state)
 
 int main(void)
 {
-#define T(name) cmocka_unit_test_setup(name, clean)
+#define T(name) cmocka_unit_test_setup(name, clock_clean)
     const struct CMUnitTest tests[] = {
         T(the_worst_case_is_held_and_the_real_amount_charged),
         T(what_is_spent_and_held_is_held_against_the_cap),

@@ -383,8 +383,7 @@ static int setup(void **state)
 {
     static const char body[] =
         "local P = ARGV[1]\n" STORE_BILL_LUA "return bill_removed(ARGV[2], ARGV[3], tonumber(ARGV[4]), 0, 1, 36000)";
-    fixture_setup(state);
-    clock_on(fx.store);
+    clock_setup(state);
     removed_text = clock_text(body);
     return 0;
 }
@@ -392,8 +391,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     free(removed_text);
-    clock_off();
-    return fixture_teardown(state);
+    return clock_teardown(state);
 }
 
 int main(void)
