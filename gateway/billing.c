@@ -40,7 +40,7 @@ static uint64_t countable(uint64_t ms)
     return ms < STORE_AMOUNT_MAX ? ms : STORE_AMOUNT_MAX;
 }
 
-static bill_t bill_of(const lane_t *lane, size_t i, uint64_t took_ms, uint64_t billable_ms)
+bill_t billing_spent(const lane_t *lane, size_t i, uint64_t took_ms, uint64_t billable_ms)
 {
     bill_t bill = {
         .amounts.seconds_ms = countable(took_ms), .is_billed = billing_is_billed(lane, i), .is_cost_known = true};
@@ -52,11 +52,6 @@ static bill_t bill_of(const lane_t *lane, size_t i, uint64_t took_ms, uint64_t b
     bill.amounts.paid_ms = bill.is_cost_known ? price_billable_ms(&price, billable_ms) : billable_ms;
     bill.amounts.cost_micro = bill.is_cost_known ? price_cost_micro(&price, billable_ms) : 0;
     return bill;
-}
-
-bill_t billing_spent(const lane_t *lane, size_t i, uint64_t took_ms, uint64_t billable_ms)
-{
-    return bill_of(lane, i, took_ms, billable_ms);
 }
 
 static uint64_t larger(uint64_t a, uint64_t b)
@@ -82,7 +77,7 @@ bool billing_hold(const lane_t *lane, placement_t *placement, bill_t *hold, refu
     for (size_t k = 0; k < placement->count; k++) {
         size_t i = placement->backend[k];
         uint64_t most = (uint64_t)placement->timeout_ms[k] + (billing_is_billed(lane, i) ? PAID_TEARDOWN_MS : 0);
-        bill_t worst = bill_of(lane, i, most, most);
+        bill_t worst = billing_spent(lane, i, most, most);
         if (is_capped && !worst.is_cost_known)
             continue;
         take_worst(hold, &worst);
