@@ -49,20 +49,9 @@ static void on_refusing_timer(loop_timer_t *timer)
                   (const char *[]){"SETRANGE", key, "0", ""}, (const size_t[]){8, len, 1, 0});
 }
 
-/* What is wrong with the server and not with one key; a connection sees by itself that it leads to a replica. Redis
- * before 7 puts a script's error behind its own words. */
-static bool is_servers(const char *why)
-{
-    static const char *const words[] = {"OOM ", "MISCONF ", "NOREPLICAS ", "NOPERM ", "CLUSTERDOWN "};
-    for (size_t i = 0; i != sizeof(words) / sizeof(words[0]); ++i)
-        if (strstr(why, words[i]) != NULL)
-            return true;
-    return false;
-}
-
 void store_refused(store_t *store, const char *why)
 {
-    if (store->closing || store->refusing || !is_servers(why))
+    if (store->closing || store->refusing || store_error_of(why) != STORE_ERROR_SERVER)
         return;
     bool was_up = store_is_up(store);
     store->refusing = true;

@@ -112,8 +112,16 @@ struct store {
     bool closing;
 };
 
-/* store.c: an admission was answered with an error. Of one that is the server's (full, MISCONF, no right) the
- * store counts as away, as nothing can run, until a write of nothing is taken, which is tried every
+/* store_error.c */
+typedef enum {
+    STORE_ERROR_COMMAND, /* what was asked for, or a key of it */
+    STORE_ERROR_NODE,    /* the node asked; the connection sees to it by itself */
+    STORE_ERROR_SERVER,  /* the whole of Redis, over any connection: full, MISCONF, no right */
+} store_error_t;
+store_error_t store_error_of(const char *err);
+
+/* store.c: an admission was answered with an error. Of STORE_ERROR_SERVER the store
+ * counts as away, as nothing can run, until a write of nothing is taken, which is tried every
  * STORE_REFUSING_MS. */
 enum { STORE_REFUSING_MS = 500 };
 void store_refused(store_t *store, const char *why);

@@ -199,18 +199,6 @@ static void on_items(void *data, const spool_item_t *items, size_t count)
     ask_for_more(store);
 }
 
-/* What Redis says of itself, and not of the settlement. */
-static bool is_about_redis(const char *err)
-{
-    static const char *const words[] = {"OOM",        "READONLY",    "LOADING",  "MASTERDOWN", "MISCONF",
-                                        "NOREPLICAS", "CLUSTERDOWN", "TRYAGAIN", "MOVED",      "ASK",
-                                        "BUSY",       "NOAUTH",      "NOPERM",   "NOSCRIPT",   "WRONGPASS"};
-    for (size_t i = 0; i != sizeof(words) / sizeof(words[0]); ++i)
-        if (strncmp(err, words[i], strlen(words[i])) == 0)
-            return true;
-    return false;
-}
-
 static bool is_stuck(const store_settling_t *s)
 {
     return s->spooled.is_read_back && s->spooled.refusals >= STORE_REFUSALS_MAX;
@@ -218,7 +206,7 @@ static bool is_stuck(const store_settling_t *s)
 
 void store_spool_refused(store_settling_t *s, const char *err)
 {
-    if (is_stuck(s) || is_about_redis(err))
+    if (is_stuck(s) || store_error_of(err) != STORE_ERROR_COMMAND)
         return;
     ++s->spooled.refusals;
     if (!is_stuck(s))
