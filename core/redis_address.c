@@ -12,7 +12,7 @@
 #include <sys/un.h>
 
 #include "core/mem.h"
-#include "core/redis_tls.h"
+#include "core/tls_stream.h"
 
 enum {
     PATH_MAX_BYTES = sizeof(((struct sockaddr_un *)0)->sun_path) - 1, /* and its NUL */
@@ -379,7 +379,7 @@ void redis_address_copy(redis_address_t *out, const redis_address_t *from)
     out->sentinel_password = copy_of(from->sentinel_password);
     for (size_t i = 0; i < from->sentinel_count; i++)
         out->sentinels[i].host = copy_of(from->sentinels[i].host);
-    redis_tls_ref(out->tls);
+    tls_stream_ref(out->tls);
 }
 
 void redis_address_dispose(redis_address_t *a)
@@ -394,17 +394,17 @@ void redis_address_dispose(redis_address_t *a)
     wipe(a->sentinel_password);
     for (size_t i = 0; i < a->sentinel_count; i++)
         free(a->sentinels[i].host);
-    redis_tls_unref(a->tls);
+    tls_stream_unref(a->tls);
     *a = (redis_address_t){0};
 }
 
 const char *redis_address_secure(redis_address_t *a, const char *ca_file, const char *cert_file, const char *key_file)
 {
     const char *err = NULL;
-    struct ssl_ctx_st *tls = redis_tls_load(ca_file, cert_file, key_file, &err);
+    struct ssl_ctx_st *tls = tls_stream_load(ca_file, cert_file, key_file, &err);
     if (tls == NULL)
         return err;
-    redis_tls_unref(a->tls);
+    tls_stream_unref(a->tls);
     a->tls = tls;
     return NULL;
 }

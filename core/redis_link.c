@@ -81,7 +81,7 @@ static void del_write(void *data)
 
 static void forget_socket(redis_link_t *link)
 {
-    redis_tls_destroy(link->_tls);
+    tls_stream_destroy(link->_tls);
     link->_tls = NULL;
     if (link->_watch != NULL)
         watch_destroy(link->_watch);

@@ -12,9 +12,9 @@
 
 #include "core/redis.h"
 #include "core/redis_reply.h"
-#include "core/redis_resolve.h"
+#include "core/resolve.h"
 #include "core/redis_sentinel.h"
-#include "core/redis_tls.h"
+#include "core/tls_stream.h"
 #include "core/watch.h"
 
 typedef enum {
@@ -63,7 +63,7 @@ struct redis_link {
     redis_sentinel_t *_locating;
     unsigned _sentinel;         /* the one to ask first */
     redis_reply_guard_t _guard; /* of `ac` */
-    redis_tls_t *_tls;
+    tls_stream_t *_tls;
     resolve_t *_resolve;
     char *_resolve_host; /* whom it looks up */
     unsigned _turn;      /* which of the host's addresses is tried */

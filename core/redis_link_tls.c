@@ -5,7 +5,7 @@
 #include <sys/types.h>
 
 #include "core/clock.h"
-#include "core/redis_tls.h"
+#include "core/tls_stream.h"
 #include "core/watch.h"
 
 enum {
@@ -26,10 +26,10 @@ static void tls_write(redis_link_t *link)
     redisContext *c = &link->ac->c;
     size_t len = sdslen(c->obuf), done = 0;
     ssize_t n = 0;
-    while (done < len && (n = redis_tls_write(link->_tls, c->obuf + done, len - done)) > 0)
+    while (done < len && (n = tls_stream_write(link->_tls, c->obuf + done, len - done)) > 0)
         done += (size_t)n;
     if (n < 0) {
-        redis_link_fail(link, redis_tls_error(link->_tls));
+        redis_link_fail(link, tls_stream_error(link->_tls));
         return;
     }
     if (done == len) {
@@ -38,7 +38,7 @@ static void tls_write(redis_link_t *link)
     } else if (done != 0) {
         sdsrange(c->obuf, (ssize_t)done, -1);
     }
-    want_write(link, done != len && redis_tls_wants_write(link->_tls));
+    want_write(link, done != len && tls_stream_wants_write(link->_tls));
 }
 
 static void tls_read(redis_link_t *link)
@@ -46,8 +46,8 @@ static void tls_read(redis_link_t *link)
     redisAsyncContext *ac = link->ac;
     char bytes[TLS_RECORD_MAX];
     ssize_t n = 0;
-    for (int i = 0; i < TLS_READS_MAX || redis_tls_has_more(link->_tls); i++) {
-        if ((n = redis_tls_read(link->_tls, bytes, sizeof(bytes))) <= 0)
+    for (int i = 0; i < TLS_READS_MAX || tls_stream_has_more(link->_tls); i++) {
+        if ((n = tls_stream_read(link->_tls, bytes, sizeof(bytes))) <= 0)
             break;
         link->heard_at = clock_mono_ms();
         if (redisReaderFeed(ac->c.reader, bytes, (size_t)n) != REDIS_OK) {
@@ -60,21 +60,21 @@ static void tls_read(redis_link_t *link)
             return;
     }
     if (n < 0)
-        redis_link_fail(link, redis_tls_error(link->_tls));
+        redis_link_fail(link, tls_stream_error(link->_tls));
 }
 
 void redis_link_secure(redis_link_t *link)
 {
     if (link->_tls == NULL)
-        link->_tls = redis_tls_create(link->address.tls, link->ac->c.fd, redis_link_host(link));
-    switch (redis_tls_handshake(link->_tls)) {
-    case REDIS_TLS_FAILED:
-        redis_link_fail(link, redis_tls_error(link->_tls));
+        link->_tls = tls_stream_create(link->address.tls, link->ac->c.fd, redis_link_host(link));
+    switch (tls_stream_handshake(link->_tls)) {
+    case TLS_STREAM_FAILED:
+        redis_link_fail(link, tls_stream_error(link->_tls));
         break;
-    case REDIS_TLS_LATER:
-        want_write(link, redis_tls_wants_write(link->_tls));
+    case TLS_STREAM_LATER:
+        want_write(link, tls_stream_wants_write(link->_tls));
         break;
-    case REDIS_TLS_DONE:
+    case TLS_STREAM_DONE:
         want_write(link, false);
         link->state = LINK_GREETING;
         redis_link_greet(link);

@@ -1,4 +1,4 @@
-#include "core/redis_tls.h"
+#include "core/tls_stream.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -13,7 +13,7 @@
 
 #include "core/mem.h"
 
-struct redis_tls {
+struct tls_stream {
     SSL *ssl;
     bool wants_write;
     char error[160];
@@ -21,7 +21,7 @@ struct redis_tls {
 
 /* --- the context --- */
 
-SSL_CTX *redis_tls_load(const char *ca_file, const char *cert_file, const char *key_file, const char **err)
+SSL_CTX *tls_stream_load(const char *ca_file, const char *cert_file, const char *key_file, const char **err)
 {
     SSL_CTX *context = SSL_CTX_new(TLS_client_method());
     if (context == NULL)
@@ -56,13 +56,25 @@ Error:
     return NULL;
 }
 
-void redis_tls_ref(SSL_CTX *context)
+void tls_stream_offer(SSL_CTX *context, const char *protocol)
+{
+    uint8_t list[1 + UINT8_MAX];
+    size_t len = strlen(protocol);
+    if (len == 0 || len > UINT8_MAX)
+        mem_fatal("a protocol's name out of bounds");
+    list[0] = (uint8_t)len;
+    memcpy(list + 1, protocol, len);
+    if (SSL_CTX_set_alpn_protos(context, list, (unsigned)len + 1) != 0)
+        mem_fatal("no ALPN");
+}
+
+void tls_stream_ref(SSL_CTX *context)
 {
     if (context != NULL)
         SSL_CTX_up_ref(context);
 }
 
-void redis_tls_unref(SSL_CTX *context)
+void tls_stream_unref(SSL_CTX *context)
 {
     SSL_CTX_free(context);
 }
@@ -84,9 +96,9 @@ static bool expect_name(SSL *ssl, const char *host)
     return SSL_set1_host(ssl, host) == 1 && SSL_set_tlsext_host_name(ssl, host) == 1;
 }
 
-redis_tls_t *redis_tls_create(SSL_CTX *context, int fd, const char *host)
+tls_stream_t *tls_stream_create(SSL_CTX *context, int fd, const char *host)
 {
-    redis_tls_t *tls = mem_alloc(sizeof(*tls));
+    tls_stream_t *tls = mem_alloc(sizeof(*tls));
     tls->ssl = SSL_new(context);
     if (tls->ssl == NULL || SSL_set_fd(tls->ssl, fd) != 1 || !expect_name(tls->ssl, host))
         mem_fatal("no TLS connection");
@@ -94,7 +106,7 @@ redis_tls_t *redis_tls_create(SSL_CTX *context, int fd, const char *host)
     return tls;
 }
 
-void redis_tls_destroy(redis_tls_t *tls)
+void tls_stream_destroy(tls_stream_t *tls)
 {
     if (tls == NULL)
         return;
@@ -102,18 +114,18 @@ void redis_tls_destroy(redis_tls_t *tls)
     free(tls);
 }
 
-static void say(redis_tls_t *tls, const char *what, const char *why)
+static void say(tls_stream_t *tls, const char *what, const char *why)
 {
     snprintf(tls->error, sizeof(tls->error), "%s%s%s", what, why != NULL ? ": " : "", why != NULL ? why : "");
 }
 
-static redis_tls_result_t outcome_of(redis_tls_t *tls, int result)
+static tls_stream_result_t outcome_of(tls_stream_t *tls, int result)
 {
     int saved = errno, kind = SSL_get_error(tls->ssl, result);
     long verdict = SSL_get_verify_result(tls->ssl);
     tls->wants_write = kind == SSL_ERROR_WANT_WRITE;
     if (kind == SSL_ERROR_WANT_WRITE || kind == SSL_ERROR_WANT_READ)
-        return REDIS_TLS_LATER;
+        return TLS_STREAM_LATER;
     if (verdict != X509_V_OK)
         say(tls, "TLS: the server's certificate is not trusted", X509_verify_cert_error_string(verdict));
     else if (kind == SSL_ERROR_ZERO_RETURN || (kind == SSL_ERROR_SYSCALL && saved == 0))
@@ -125,21 +137,29 @@ static redis_tls_result_t outcome_of(redis_tls_t *tls, int result)
     else
         say(tls, "TLS", ERR_reason_error_string(ERR_peek_error()));
     ERR_clear_error();
-    return REDIS_TLS_FAILED;
+    return TLS_STREAM_FAILED;
 }
 
-static void before_call(redis_tls_t *tls)
+static void before_call(tls_stream_t *tls)
 {
     ERR_clear_error(); /* the queue is the thread's: what another library left there is not ours */
     errno = 0;
     tls->wants_write = false;
 }
 
-redis_tls_result_t redis_tls_handshake(redis_tls_t *tls)
+tls_stream_result_t tls_stream_handshake(tls_stream_t *tls)
 {
     before_call(tls);
     int result = SSL_do_handshake(tls->ssl);
-    return result == 1 ? REDIS_TLS_DONE : outcome_of(tls, result);
+    return result == 1 ? TLS_STREAM_DONE : outcome_of(tls, result);
+}
+
+bool tls_stream_speaks(const tls_stream_t *tls, const char *protocol)
+{
+    const unsigned char *taken;
+    unsigned len;
+    SSL_get0_alpn_selected(tls->ssl, &taken, &len);
+    return len == strlen(protocol) && memcmp(taken, protocol, len) == 0;
 }
 
 static int in_int(size_t len)
@@ -147,36 +167,36 @@ static int in_int(size_t len)
     return len > INT_MAX ? INT_MAX : (int)len;
 }
 
-static ssize_t moved(redis_tls_t *tls, int result)
+static ssize_t moved(tls_stream_t *tls, int result)
 {
     if (result > 0)
         return result;
-    return outcome_of(tls, result) == REDIS_TLS_LATER ? 0 : -1;
+    return outcome_of(tls, result) == TLS_STREAM_LATER ? 0 : -1;
 }
 
-ssize_t redis_tls_read(redis_tls_t *tls, void *out, size_t max)
+ssize_t tls_stream_read(tls_stream_t *tls, void *out, size_t max)
 {
     before_call(tls);
     return moved(tls, SSL_read(tls->ssl, out, in_int(max)));
 }
 
-ssize_t redis_tls_write(redis_tls_t *tls, const void *bytes, size_t len)
+ssize_t tls_stream_write(tls_stream_t *tls, const void *bytes, size_t len)
 {
     before_call(tls);
     return moved(tls, SSL_write(tls->ssl, bytes, in_int(len)));
 }
 
-bool redis_tls_wants_write(const redis_tls_t *tls)
+bool tls_stream_wants_write(const tls_stream_t *tls)
 {
     return tls->wants_write;
 }
 
-bool redis_tls_has_more(const redis_tls_t *tls)
+bool tls_stream_has_more(const tls_stream_t *tls)
 {
     return SSL_pending(tls->ssl) > 0;
 }
 
-const char *redis_tls_error(const redis_tls_t *tls)
+const char *tls_stream_error(const tls_stream_t *tls)
 {
     return tls->error;
 }

@@ -2,8 +2,8 @@
  * Looks up a host name on a thread of its own, because getaddrinfo waits and a loop must not. Literal addresses need no
  * thread and no lookup; callers pass them to connect directly.
  */
-#ifndef CORE_REDIS_RESOLVE_H
-#define CORE_REDIS_RESOLVE_H
+#ifndef CORE_RESOLVE_H
+#define CORE_RESOLVE_H
 
 #include <stddef.h>
 #include <netinet/in.h>

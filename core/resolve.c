@@ -1,4 +1,4 @@
-#include "core/redis_resolve.h"
+#include "core/resolve.h"
 
 #include <arpa/inet.h>
 #include <netdb.h>
