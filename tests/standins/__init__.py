@@ -1,0 +1,1 @@
+"""Stand-ins of the cloud walls' APIs; README.md says how they work."""
