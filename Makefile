@@ -36,7 +36,7 @@ GEN_H := $(PROTOS:%.proto=$(GEN)/%.pb-c.h)
 CORE_SRC := $(wildcard core/*.c)
 CONFIG_SRC := $(wildcard config/*.c)
 RECORDS_SRC := $(wildcard records/*.c)
-BACKENDS_SRC := $(wildcard backends/*.c backends/wasm/*.c backends/guest/*.c backends/docker/*.c) $(if $(filter bench test,$(VARIANT)),$(wildcard loadtest/standin/*.c))
+BACKENDS_SRC := $(wildcard backends/*.c backends/wasm/*.c backends/guest/*.c backends/docker/*.c backends/cloud/*.c backends/e2b/*.c backends/dockercloud/*.c backends/openshell/*.c) $(if $(filter bench test,$(VARIANT)),$(wildcard loadtest/standin/*.c))
 GATEWAY_SRC := $(filter-out gateway/main.c,$(wildcard gateway/*.c))
 CLI_SRC := $(filter-out cli/main.c,$(wildcard cli/*.c))
 

@@ -21,7 +21,7 @@ enum {
     BACKEND_TEXT_MAX = 256,     /* bytes of a text with its NUL: failures, messages, details */
     BACKEND_IDENTITY_MAX = 257, /* the protocol's 256 and the NUL */
     BACKEND_LANGUAGES_MAX = 4,
-    BACKENDS_MAX = 8, /* walls known to this program */
+    BACKENDS_MAX = 12, /* walls known to this program */
 };
 
 typedef enum { STEP_NONE, STEP_CREATE, STEP_STAGE, STEP_EXECUTE, STEP_COLLECT, STEP_DELETE, STEP_COUNT } backend_step_t;

@@ -23,8 +23,19 @@ typedef enum {
     OPTION_SECRET, /* as STRING; never printed, logged or shown */
 } option_type_t;
 
-/* ROLE_LEDGER: what a backend role is given beside ROLE_BACKEND's rows when its wall keeps the ledger of sandboxes. */
-enum { ROLE_PARENT = 1, ROLE_FRONT = 2, ROLE_BACKEND = 4, ROLE_BROKER = 8, ROLE_CLI = 16, ROLE_LEDGER = 32 };
+/* ROLE_LEDGER: what a backend role is given beside ROLE_BACKEND's rows when its wall keeps the ledger of sandboxes.
+ * ROLE_E2B and the two after it: what the role of that backend alone is given, its credential above all. */
+enum {
+    ROLE_PARENT = 1,
+    ROLE_FRONT = 2,
+    ROLE_BACKEND = 4,
+    ROLE_BROKER = 8,
+    ROLE_CLI = 16,
+    ROLE_LEDGER = 32,
+    ROLE_E2B = 64,
+    ROLE_DOCKERCLOUD = 128,
+    ROLE_OPENSHELL = 256,
+};
 
 typedef struct {
     const char *name; /* the environment variable */

@@ -122,9 +122,15 @@ static void print_roles(buffer_t *out, unsigned roles)
     static const struct {
         unsigned role;
         const char *name;
-    } names[] = {{ROLE_PARENT, "parent"},   {ROLE_FRONT, "front"},
-                 {ROLE_BACKEND, "backend"}, {ROLE_LEDGER, "a backend that keeps a ledger"},
-                 {ROLE_BROKER, "broker"},   {ROLE_CLI, "the command"}};
+    } names[] = {{ROLE_PARENT, "parent"},
+                 {ROLE_FRONT, "front"},
+                 {ROLE_BACKEND, "backend"},
+                 {ROLE_LEDGER, "a backend that keeps a ledger"},
+                 {ROLE_E2B, "the backend e2b"},
+                 {ROLE_DOCKERCLOUD, "the backend dockercloud"},
+                 {ROLE_OPENSHELL, "the backend openshell"},
+                 {ROLE_BROKER, "broker"},
+                 {ROLE_CLI, "the command"}};
     const char *before = "";
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)

@@ -19,6 +19,7 @@ const provider_t PROVIDERS[] = {
         .tier = "container",
         .late_ms = DOCKER_LATE_MS,
         .docker = true,
+        .keeps_ledger = true,
         .on_host = true,
         .enforces_cpus = true,
         .enforces_pids = true,
@@ -30,16 +31,49 @@ const provider_t PROVIDERS[] = {
         .tier = "kernel",
         .late_ms = DOCKER_LATE_MS,
         .docker = true,
+        .keeps_ledger = true,
         .on_host = true,
         .enforces_cpus = true,
         .enforces_pids = true,
         .enforces_disk = true,
         .memory_min_mb = GVISOR_MEMORY_MIN_MB,
     },
+    {
+        .name = "e2b",
+        .tier = "vm",
+        .late_ms = CLOUD_LATE_MS,
+        .billed = true,
+        .keeps_ledger = true,
+        .roles = ROLE_E2B,
+        .enforces_cpus = true,
+        .enforces_disk = true,
+    },
+    {
+        .name = "dockercloud",
+        .tier = "vm",
+        .late_ms = CLOUD_LATE_MS,
+        .billed = true,
+        .keeps_ledger = true,
+        .roles = ROLE_DOCKERCLOUD,
+        .enforces_cpus = true,
+    },
+    {
+        .name = "openshell",
+        .tier = "container",
+        .late_ms = CLOUD_LATE_MS,
+        .keeps_ledger = true,
+        .roles = ROLE_OPENSHELL,
+        .enforces_cpus = true,
+    },
 #ifdef PLIMSOLL_STANDIN
     {.name = "standin", .tier = "vm", .late_ms = PROVIDER_LATE_MS, .unlisted = true},
     {.name = "standin2", .tier = "vm", .late_ms = PROVIDER_LATE_MS, .unlisted = true},
-    {.name = "standinpaid", .tier = "vm", .late_ms = PROVIDER_LATE_MS, .billed = true, .unlisted = true},
+    {.name = "standinpaid",
+     .tier = "vm",
+     .late_ms = PROVIDER_LATE_MS,
+     .billed = true,
+     .keeps_ledger = true,
+     .unlisted = true},
 #endif
 };
 const size_t PROVIDER_COUNT = sizeof(PROVIDERS) / sizeof(PROVIDERS[0]);
@@ -66,7 +100,15 @@ const provider_t *provider_find(const char *name)
 bool provider_keeps_ledger(const char *name)
 {
     const provider_t *provider = provider_find(name);
-    return provider != NULL && (provider->docker || provider->billed);
+    return provider != NULL && provider->keeps_ledger;
+}
+
+unsigned provider_roles(const char *name)
+{
+    const provider_t *provider = provider_find(name);
+    if (provider == NULL)
+        return ROLE_BACKEND;
+    return ROLE_BACKEND | provider->roles | (provider->keeps_ledger ? ROLE_LEDGER : 0u);
 }
 
 /* Names under which gVisor is registered with an Engine: runsc, and runsc-kvm and the like beside it. */

@@ -22,6 +22,8 @@ typedef struct {
     bool docker;            /* a wall of this machine's Docker Engine: the settings of that group are its */
     unsigned memory_min_mb; /* less does not start it; ask provider_memory_min_mb */
     unsigned memory_max_mb; /* more is lowered to this; 0 = no limit of its own */
+    bool keeps_ledger;      /* its sandboxes can outlive the process that asked for them */
+    unsigned roles;         /* of options.h: the rows its process alone is given beside ROLE_BACKEND's */
 } provider_t;
 
 extern const provider_t PROVIDERS[];
@@ -37,6 +39,13 @@ unsigned provider_pids_min(const provider_t *provider); /* 0 = any */
 enum {
     PROVIDER_LATE_MS = 2000, /* a wall that ends a run itself does so within 400 ms of its deadline */
     DOCKER_LATE_MS = 7000,   /* the runner is given up 5 s after its own (backend-docker 2.3), then the same margin */
+    /* A wall on somebody else's machines. The run's own time begins when its code does; these are what comes before and
+     * after it, and the wall ends each by itself. */
+    CLOUD_PLACE_MS = 10 * 1000,   /* for a place and for the rate of creates */
+    CLOUD_CREATE_MS = 90 * 1000,  /* from the ledger's entry to a sandbox that was checked */
+    CLOUD_STAGE_MS = 15 * 1000,   /* files, until they are verified */
+    CLOUD_COLLECT_MS = 15 * 1000, /* artifacts */
+    CLOUD_LATE_MS = CLOUD_PLACE_MS + CLOUD_CREATE_MS + CLOUD_STAGE_MS + CLOUD_COLLECT_MS + PROVIDER_LATE_MS,
     DOCKER_MEMORY_MIN_MB = 16,
     GVISOR_MEMORY_MIN_MB = 128, /* its own need counts too (spec backend-docker 8, row 7) */
     DOCKER_PIDS_MIN = 16,       /* the 8 of a started interpreter and its parent (4.4), twice */
@@ -53,6 +62,8 @@ const provider_t *provider_find(const char *name);
 /* Whether its sandboxes can outlive the process that asked for them, so that it writes the ledger: those of an Engine
  * and those somebody else runs. A wall that runs guests as its own children keeps none. False for an unknown name. */
 bool provider_keeps_ledger(const char *name);
+/* The roles (of options.h) whose rows its process is given; ROLE_BACKEND alone for an unknown name. */
+unsigned provider_roles(const char *name);
 enum { PROVIDER_NAMES_MAX = 256 };
 /* Writes "wasm" or "docker, e2b, wasm", for texts; returns `out`. */
 const char *provider_names(char out[PROVIDER_NAMES_MAX]);

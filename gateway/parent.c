@@ -288,7 +288,7 @@ static void prepare_children(void)
             .name = names[i],
             .program = parent.self,
             .argv = b->argv,
-            .env = options_environ(provider_keeps_ledger(names[i]) ? ROLE_BACKEND | ROLE_LEDGER : ROLE_BACKEND),
+            .env = options_environ(provider_roles(names[i])),
             .fd_count = 2,
             .uid = -1,
             .before_start = before_backend,

@@ -357,6 +357,34 @@ static void no_secret_is_shared_between_front_and_backends(void **state)
             assert_false((OPTIONS[id].roles & ROLE_FRONT) != 0 && (OPTIONS[id].roles & ROLE_BACKEND) != 0);
 }
 
+/* A provider's credential is read by the parent, which checks it, and by the role of that backend; by nobody else. */
+static void a_credential_of_a_backend_is_given_to_its_role_alone(void **state)
+{
+    static const char *const backends[] = {"e2b", "dockercloud", "openshell"};
+    const unsigned walls = ROLE_E2B | ROLE_DOCKERCLOUD | ROLE_OPENSHELL;
+    (void)state;
+    for (size_t i = 0; i < sizeof(backends) / sizeof(backends[0]); i++) {
+        const provider_t *provider = provider_find(backends[i]);
+        assert_non_null(provider);
+        assert_int_equal(provider_roles(backends[i]), ROLE_BACKEND | ROLE_LEDGER | provider->roles);
+        assert_int_equal(provider->roles & ~walls, 0);
+        assert_int_equal(provider->roles & (provider->roles - 1), 0);
+        assert_int_not_equal(provider->roles, 0);
+        for (size_t j = 0; j < i; j++)
+            assert_int_not_equal(provider->roles, provider_find(backends[j])->roles);
+    }
+    assert_int_equal(provider_roles("wasm"), ROLE_BACKEND);
+    assert_int_equal(provider_roles("docker"), ROLE_BACKEND | ROLE_LEDGER);
+    assert_int_equal(provider_roles("nobody"), ROLE_BACKEND);
+    for (int id = 0; id < OPTION_COUNT; id++) {
+        unsigned wall = OPTIONS[id].roles & walls;
+        if (wall == 0 || OPTIONS[id].type != OPTION_SECRET)
+            continue;
+        assert_int_equal(OPTIONS[id].roles, ROLE_PARENT | wall);
+        assert_int_equal(wall & (wall - 1), 0);
+    }
+}
+
 static bool dies_reading(unsigned role, option_id_t id);
 
 /* A wall whose guests are its own children has no use for the records' Redis, and one that keeps the ledger has. */
@@ -563,6 +591,7 @@ int main(void)
         cmocka_unit_test_setup(unknown_names_are_reported, fresh),
         cmocka_unit_test_setup(a_role_gets_the_rows_it_reads_and_no_other, fresh),
         cmocka_unit_test_setup(no_secret_is_shared_between_front_and_backends, fresh),
+        cmocka_unit_test_setup(a_credential_of_a_backend_is_given_to_its_role_alone, fresh),
         cmocka_unit_test_setup(redis_is_given_to_the_roles_that_keep_a_ledger, fresh),
         cmocka_unit_test_setup(an_installation_is_named_in_letters_digits_and_dashes, fresh),
         cmocka_unit_test_setup(values_survive_the_way_to_a_role, fresh),

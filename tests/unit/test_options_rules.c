@@ -10,17 +10,17 @@ static void providers_are_known_and_named_once(void **state)
     (void)state;
     setenv("SANDBOX_PROVIDER", "wasm", 1);
     expect_fine();
-    setenv("SANDBOX_PROVIDER", "e2b", 1);
-    expect_only_problem("SANDBOX_PROVIDER names \"e2b\", which is not built in: there is wasm, docker, gvisor");
+    setenv("SANDBOX_PROVIDER", "e3b", 1);
+    expect_only_problem("SANDBOX_PROVIDER names \"e3b\", which is not built in: there is wasm, docker, gvisor, e2b, dockercloud, openshell");
     setenv("SANDBOX_PROVIDER", "docker,gvisor,wasm", 1);
     expect_fine();
     setenv("SANDBOX_PROVIDER", "WASM", 1);
     expect_problem("\"WASM\"");
     setenv("SANDBOX_PROVIDER", "wasm, wasm", 1);
     expect_only_problem("SANDBOX_PROVIDER names \"wasm\" more than once");
-    setenv("SANDBOX_PROVIDER", "wasm,e2b,openshell", 1);
-    expect_problem("\"e2b\"");
-    expect_problem("\"openshell\"");
+    setenv("SANDBOX_PROVIDER", "wasm,e3b,opensell", 1);
+    expect_problem("\"e3b\"");
+    expect_problem("\"opensell\"");
 }
 
 static void without_a_token_it_does_not_start(void **state)
@@ -366,14 +366,14 @@ static void everything_wrong_is_told_at_once(void **state)
     unsetenv("PLIMSOLL_TOKEN");
     setenv("PLIMSOLL_ADDR", "nowhere", 1);
     setenv("SANDBOX_MAX_CONCURRENT", "many", 1);
-    setenv("SANDBOX_PROVIDER", "e2b", 1);
+    setenv("SANDBOX_PROVIDER", "e3b", 1);
     setenv("SANDBOX_MAX_SESSIONS", "3", 1);
     setenv("PLIMSOLL_TLS_KEY", "/nowhere/key.pem", 1);
     problems = load();
     assert_int_equal(problems.count, 7);
     assert_true(says(&problems, "PLIMSOLL_ADDR is \"nowhere\""));
     assert_true(says(&problems, "SANDBOX_MAX_CONCURRENT is \"many\""));
-    assert_true(says(&problems, "SANDBOX_PROVIDER names \"e2b\""));
+    assert_true(says(&problems, "SANDBOX_PROVIDER names \"e3b\""));
     assert_true(says(&problems, "SANDBOX_MAX_SESSIONS is 3"));
     assert_true(says(&problems, "PLIMSOLL_TLS_KEY is set without"));
     assert_true(says(&problems, "PLIMSOLL_TLS_KEY is \"/nowhere/key.pem\""));
