@@ -1,0 +1,129 @@
+"""Launchers of the stand-ins of the clouds' APIs (tests/standins/), one class each: start and stop, faults, and the stand-in's own books.
+
+    with E2bStandin() as cloud:
+        cloud.faults([{"path": "/v2/sandboxes", "times": 1, "action": {"type": "respond", "status": 429}}])
+        ...
+        assert cloud.leaks() == [] and cloud.violations() == []
+"""
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+START_S, STOP_S, ANSWER_S = 30, 30, 60
+
+
+class Cloud:
+    """A stand-in as a process of its own. `module` is set by each class; `ready` holds what its ready line says."""
+    module: str
+    admin_port = "port"       # the key of the ready line that names the admin's port
+
+    def __init__(self, *options, seed=1):
+        self.options, self.seed = [str(o) for o in options], seed
+        self.process = None
+
+    # -- start and stop --
+
+    def start(self):
+        self.token = "admin-" + os.urandom(8).hex()
+        self.stderr = tempfile.TemporaryFile()
+        env = {**os.environ, "PYTHONPATH": str(ROOT / "tests"), "PYTHONDONTWRITEBYTECODE": "1"}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", self.module, "--listen", "127.0.0.1:0", "--parent-pid", str(os.getpid()), "--seed", str(self.seed), *self.options,
+             "--admin-token", self.token], cwd=ROOT, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.stderr)
+        readable, _, _ = select.select([self.process.stdout], [], [], START_S)
+        line = self.process.stdout.readline() if readable else b""
+        if not line:
+            self.process.kill()
+            self.process.wait()
+            raise AssertionError(f"{self.module} did not start: {self.said()}")
+        self.ready = json.loads(line)
+        return self
+
+    def stop(self):
+        """Ends it; what it leaves behind is an error."""
+        if self.process is None:
+            return
+        process, self.process = self.process, None
+        process.send_signal(signal.SIGTERM)
+        try:
+            status = process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise AssertionError(f"{self.module} did not end in {STOP_S} s: {self.said()}") from None
+        finally:
+            process.stdout.close()
+        said = self.said()
+        self.stderr.close()
+        assert status == 0 and "Traceback" not in said, f"{self.module} ended with {status}: {said}"
+
+    def said(self):
+        self.stderr.seek(0)
+        return self.stderr.read().decode("utf-8", "replace")[-8000:]
+
+    def __enter__(self):
+        return self.start()
+
+    def __exit__(self, kind, *_):
+        if kind is None:
+            self.stop()
+        else:
+            with contextlib.suppress(AssertionError):
+                self.stop()
+
+    # -- the admin's routes --
+
+    def admin(self, method, name, value=None):
+        connection = http.client.HTTPConnection("127.0.0.1", self.ready[self.admin_port], timeout=ANSWER_S)
+        try:
+            connection.request(method, "/__standin/" + name, None if value is None else json.dumps(value),
+                               {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"})
+            answer = connection.getresponse()
+            body = answer.read()
+            assert answer.status == 200, f"{method} {name}: {answer.status} {body[:500]!r}"
+            return json.loads(body)
+        finally:
+            connection.close()
+
+    def info(self):
+        return self.admin("GET", "info")
+
+    def faults(self, rules=None):
+        """Replaces the rules, or only gives them with their counts."""
+        return self.admin("GET", "faults") if rules is None else self.admin("PUT", "faults", rules)
+
+    def add_fault(self, **rule):
+        return self.admin("POST", "faults", [rule])
+
+    def clear_faults(self):
+        return self.admin("DELETE", "faults")
+
+    def journal(self, since=0, **where):
+        """Lines whose fields are as said, as journal(plane="control", method="DELETE")."""
+        return [line for line in self.admin("GET", f"journal?since={since}") if all(line.get(k) == v for k, v in where.items())]
+
+    def account(self):
+        return self.admin("GET", "account")
+
+    def alive(self):
+        return self.account()["alive"]
+
+    def leaks(self):
+        return self.admin("GET", "leaks")
+
+    def violations(self):
+        return self.admin("GET", "violations")
+
+    def clock(self, advance_ms=0, **more):
+        return self.admin("POST", "clock", {"advance_ms": advance_ms, **more})
+
+    def reset(self):
+        return self.admin("POST", "reset")
