@@ -131,6 +131,7 @@ http_client_t *http_client_create(loop_t *loop, const http_client_options_t *opt
     client->options.key_file = copy(options->key_file);
     if (client->options.header_max > HTTP_HEAD_MAX)
         client->options.header_max = HTTP_HEAD_MAX;
+    long kept = options->connections_kept != 0 ? (long)options->connections_kept : (long)HTTP_IDLE_CONNECTIONS_MAX;
     loop_timer_init(&client->timer, on_timer, client);
     if ((client->multi = curl_multi_init()) == NULL)
         mem_fatal("out of memory");
@@ -139,7 +140,7 @@ http_client_t *http_client_create(loop_t *loop, const http_client_options_t *opt
     code |= curl_multi_setopt(client->multi, CURLMOPT_SOCKETDATA, client);
     code |= curl_multi_setopt(client->multi, CURLMOPT_TIMERFUNCTION, on_timeout_change);
     code |= curl_multi_setopt(client->multi, CURLMOPT_TIMERDATA, client);
-    code |= curl_multi_setopt(client->multi, CURLMOPT_MAXCONNECTS, (long)HTTP_IDLE_CONNECTIONS_MAX);
+    code |= curl_multi_setopt(client->multi, CURLMOPT_MAXCONNECTS, kept);
     code |= curl_multi_setopt(client->multi, CURLMOPT_PIPELINING, (long)CURLPIPE_NOTHING);
     if (code != CURLM_OK)
         mem_fatal("libcurl lacks a multi option this client is built on");

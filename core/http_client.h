@@ -1,13 +1,14 @@
 /*
  * Outbound HTTP/1.1 over curl_multi_socket_action on a core loop. Never redirects, never uses a proxy from the
- * environment, never resends: a request that can start or create something goes out at most once, on a connection that
- * is either fresh or, when `idempotent`, may be reused. Bodies are bounded, the deadline is ours and monotonic.
+ * environment, never resends: a request that can start or create something goes out at most once, on a fresh connection
+ * unless it says how long a reused one may have been idle. Bodies are bounded, the deadline is ours and monotonic.
  *
  * Why "never resends" needs care (libcurl 7.88, lib/transfer.c, Curl_retry_request): when a *reused* connection dies
  * before the first byte of an answer, libcurl sends the request again on a new connection, up to five times and
- * whatever the method. Two locks hold it: a request that is not idempotent gets a fresh connection which nobody reuses,
- * and CURLOPT_PREREQFUNCTION, which runs before each sending, refuses every sending after the first. So an idempotent
- * request on a connection the server just closed ends as HTTP_LOST; repeating it is the caller's choice.
+ * whatever the method. CURLOPT_PREREQFUNCTION, which runs before each sending, refuses every sending after the first.
+ * So a request on a connection the server just closed ends as HTTP_LOST; repeating it is the caller's choice. One that
+ * may not be repeated and cannot afford such an end takes a fresh connection, or one that was idle for less time than
+ * any server closes it after.
  *
  * Names: Debian's libcurl resolves in a thread of its own (AsynchDNS), so a lookup never blocks the loop, and
  * CURLOPT_QUICK_EXIT keeps a cancel or deadline from waiting for that thread; the thread ends by itself when
@@ -24,8 +25,8 @@
 #include "core/loop.h"
 
 enum {
-    HTTP_CALLS_MAX = 4096,          /* in flight on one client; two descriptors each: 8192 of the role's limit */
-    HTTP_IDLE_CONNECTIONS_MAX = 64, /* kept alive for idempotent requests */
+    HTTP_CALLS_MAX = 8192,          /* in flight on one client; two descriptors each: 16384 of the role's limit */
+    HTTP_IDLE_CONNECTIONS_MAX = 64, /* kept alive unless the options say otherwise */
     HTTP_IDLE_SECONDS_MAX = 30,     /* an older idle connection is not used again: peers drop them after 60 s or more */
     HTTP_HEAD_MAX = 300 * 1024,     /* libcurl's own ceiling for an answer's head; header_max is cut to it */
     HTTP_HEADERS_MAX = 64,          /* header lines of a request */
@@ -68,7 +69,10 @@ typedef struct {
     size_t body_len;
     uint32_t deadline_ms; /* whole exchange, at least 1 */
     size_t response_max;  /* body bytes accepted */
-    bool idempotent;      /* false: always a fresh connection, so no library can resend it */
+    bool idempotent;      /* any connection that was idle for HTTP_IDLE_SECONDS_MAX at most may be used */
+    /* Of one that is not idempotent: a connection may be used that was idle for this long at most. 0: a fresh one,
+     * which nobody reuses. */
+    uint32_t reuse_seconds;
     /* May be NULL. Called once when the final head is complete, before the first on_data; status and headers are valid.
      * Returning false ends the exchange as HTTP_CANCELED. */
     bool (*on_head)(void *data, const http_response_t *response);
@@ -89,7 +93,9 @@ typedef struct {
     const char *cert_file; /* client certificate, NULL = none */
     const char *key_file;
     uint32_t connect_ms; /* at most this for lookup + connect + TLS; 0 = only the deadline of the call */
-    size_t header_max;   /* bytes of an answer's head accepted: status lines, interim answers and trailers included */
+    size_t
+        connections_kept; /* idle and in use; 0 = HTTP_IDLE_CONNECTIONS_MAX. One past it is closed when its call ends */
+    size_t header_max;    /* bytes of an answer's head accepted: status lines, interim answers and trailers included */
 } http_client_options_t;
 
 http_client_t *http_client_create(loop_t *loop, const http_client_options_t *options);

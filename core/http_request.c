@@ -162,8 +162,11 @@ static const char *set_connection(http_call_t *call, const http_request_t *reque
     SET(CURLOPT_HTTP09_ALLOWED, 0L);
     SET(CURLOPT_OPENSOCKETFUNCTION, open_socket);
     SET(CURLOPT_TCP_KEEPALIVE, 1L);
-    SET(CURLOPT_MAXAGE_CONN, (long)HTTP_IDLE_SECONDS_MAX);
-    if (!request->idempotent) {
+    if (request->idempotent) {
+        SET(CURLOPT_MAXAGE_CONN, (long)HTTP_IDLE_SECONDS_MAX);
+    } else if (request->reuse_seconds != 0) {
+        SET(CURLOPT_MAXAGE_CONN, (long)request->reuse_seconds);
+    } else {
         SET(CURLOPT_FRESH_CONNECT, 1L);
         SET(CURLOPT_FORBID_REUSE, 1L);
     }

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "backends/docker/docker_internal.h"
-#include "backends/docker/result.h"
+#include "backends/guest/result.h"
 #include "backends/meters.h"
 #include "core/clock.h"
 #include "core/co.h"

@@ -843,6 +843,50 @@ static void nothing_is_sent_twice(void **state)
     server_stop(s);
 }
 
+/* A create on a connection that was in use a moment ago: it is taken, and when it dies under the request that goes
+ * nowhere else. */
+static void a_request_that_starts_something_may_take_a_warm_connection(void **state)
+{
+    (void)state;
+    server_t *s = serve(answer_all, ok);
+    http_request_t request = get(s, "/");
+    request.method = "POST";
+    request.body = "create=1";
+    request.body_len = 8;
+    request.idempotent = false;
+    request.reuse_seconds = 1;
+    expect(&request, HTTP_DONE, true);
+    expect(&request, HTTP_DONE, true);
+    assert_int_equal(atomic_load(&s->connections), 1);
+    /* a read may take it after a while, a create may not */
+    uint64_t until = clock_mono_ms() + 2100;
+    while (clock_mono_ms() < until)
+        loop_run_once(loop, 50);
+    request.idempotent = true;
+    expect(&request, HTTP_DONE, true);
+    assert_int_equal(atomic_load(&s->connections), 1);
+    until = clock_mono_ms() + 2100;
+    while (clock_mono_ms() < until)
+        loop_run_once(loop, 50);
+    request.idempotent = false;
+    expect(&request, HTTP_DONE, true);
+    assert_int_equal(atomic_load(&s->connections), 2);
+    server_stop(s);
+
+    s = serve(close_on_the_second, ok);
+    http_request_t first = get(s, "/");
+    expect(&first, HTTP_DONE, true);
+    request.url = first.url;
+    result_t r = fetch(&request);
+    assert_outcome(&r, HTTP_LOST, true);
+    assert_string_equal(r.reason, "the reused connection died before an answer");
+    result_free(&r);
+    for (int i = 0; i < 20; ++i)
+        loop_run_once(loop, 5);
+    assert_int_equal(atomic_load(&s->requests), 2); /* libcurl does open another connection, and sends nothing on it */
+    server_stop(s);
+}
+
 /* A peer that stops reading and resets while megabytes are under way. */
 static void reset_during_the_upload(conn_t *conn)
 {
@@ -961,6 +1005,33 @@ static void idle_connections_are_bounded(void **state)
         server_stop(s);
         client_open(NULL);
     }
+}
+
+static void a_client_may_keep_more_connections(void **state)
+{
+    enum { N = HTTP_IDLE_CONNECTIONS_MAX + 8 };
+    static const http_client_options_t options = {.connect_ms = 5000, .header_max = 16 * 1024, .connections_kept = N};
+    static result_t results[N];
+    (void)state;
+    http_client_destroy(client);
+    client_open(&options);
+    wanted_at_once = N;
+    server_t *s = serve(answer_when_all_asked, NULL);
+    http_request_t request = get(s, "/");
+    for (unsigned i = 0; i < N; ++i)
+        start(&results[i], &request);
+    for (unsigned i = 0; i < N; ++i) {
+        wait_for(results[i].done);
+        assert_outcome(&results[i], HTTP_DONE, true);
+        result_free(&results[i]);
+    }
+    for (int i = 0; i < 10; ++i)
+        loop_run_once(loop, 5);
+    assert_int_equal(atomic_load(&s->open), N);
+    http_client_destroy(client);
+    wait_for(atomic_load(&s->open) == 0);
+    server_stop(s);
+    client_open(NULL);
 }
 
 static unsigned calls_ended, calls_refused;
@@ -1538,6 +1609,8 @@ int main(void)
         CASE(idempotent_requests_share_a_connection),
         CASE(plain_libcurl_does_send_a_post_twice),
         CASE(nothing_is_sent_twice),
+        CASE(a_request_that_starts_something_may_take_a_warm_connection),
+        CASE(a_client_may_keep_more_connections),
         CASE(uploads_that_fail),
         CASE(two_at_once),
         CASE(idle_connections_are_bounded),

@@ -1,6 +1,6 @@
 /* What came of a job, as the protocol answers it (spec protocol sections 2.2 and 5). */
-#ifndef BACKENDS_DOCKER_RESULT_H
-#define BACKENDS_DOCKER_RESULT_H
+#ifndef BACKENDS_GUEST_RESULT_H
+#define BACKENDS_GUEST_RESULT_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-#include "backends/docker/result.h"
+#include "backends/guest/result.h"
 
 #include <stdio.h>
 #include <stdlib.h>
