@@ -16,7 +16,7 @@ enum {
     CLOUD_PATH_MAX = 240, /* bytes of a caller's path at a provider (spec backend-e2b 3.3) */
     CLOUD_ARGV_MAX = 8,
     CLOUD_SNIPPET_STREAM_MAX = 64 * 1024,        /* kept of each stream of a snippet */
-    CLOUD_STEP_STREAM_MAX = 256 * 1024,          /* and of each of a step's */
+    CLOUD_STEP_STREAM_MAX = 1024 * 1024,         /* and of each of a step's */
     CLOUD_OUTPUT_MAX = 3 * 1024 * 1024,          /* of all steps together */
     CLOUD_ARTIFACTS_MAX_BYTES = 8 * 1024 * 1024, /* of all artifacts */
     CLOUD_EXIT_FLOOD = 153,                      /* 128 + SIGXFSZ: output past what is carried at all */
