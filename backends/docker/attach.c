@@ -303,6 +303,24 @@ static void on_task(loop_task_t *task)
     (void)callback_end(attach);
 }
 
+static void drop_bytes(void *data, int stream, const uint8_t *bytes, size_t len)
+{
+    (void)data, (void)stream, (void)bytes, (void)len;
+}
+
+static void drop_end(void *data, const char *why)
+{
+    (void)data, (void)why;
+}
+
+void attach_mute(attach_t *attach)
+{
+    if (attach->magic != ATTACH_MAGIC || attach->is_closed)
+        mem_fatal("not an attachment");
+    attach->events = (attach_events_t){.on_bytes = drop_bytes, .on_end = drop_end};
+    attach->owes_sent = false;
+}
+
 void attach_close(attach_t *attach)
 {
     if (attach->magic != ATTACH_MAGIC || attach->is_closed)

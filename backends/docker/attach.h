@@ -36,6 +36,8 @@ attach_t *attach_open(engine_t *engine, loop_t *loop, const char *id, const atta
 bool attach_write(attach_t *attach, const void *bytes, size_t len);
 /* Bytes not yet written to the socket. */
 size_t attach_unsent(const attach_t *attach);
+/* No event follows; what comes is read and dropped. It stays open, so that the runner waits, until attach_close. */
+void attach_mute(attach_t *attach);
 /* From the loop's thread, also inside its callbacks; no event follows. The container goes on. */
 void attach_close(attach_t *attach);
 

@@ -108,6 +108,7 @@ static docker_t *setup(const backend_host_t *host, const char *name)
     docker->host = host;
     docker->kept_group = -1;
     docker->processors = processors > 0 ? (uint32_t)processors : 1;
+    turns_init(&docker->turns, host->loop, docker->processors);
     snprintf(docker->instance, sizeof(docker->instance), "%s", host->instance);
     host_id(docker->host_id, sizeof(docker->host_id));
     docker_settings_read(docker);

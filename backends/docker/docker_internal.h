@@ -18,6 +18,7 @@
 #include "backends/docker/reaper.h"
 #include "backends/docker/smoke.h"
 #include "backends/docker/teardown.h"
+#include "backends/docker/turns.h"
 
 enum {
     DOCKER_MAGIC = 0x646f636b,
@@ -65,6 +66,7 @@ struct docker {
     uint64_t suspected_ms; /* when docker_suspect last acted */
     uint32_t processors;   /* of the machine the sandboxes run on, which is this one */
     uint32_t running;      /* guests that have a job now */
+    turns_t turns;         /* whose guest begins */
     member_t *members;     /* every one that was asked for and is not with the teardown */
 };
 

@@ -498,12 +498,15 @@ void member_release(member_t *member)
     if (unframed > 0)
         log_event(LOG_INFO, "sandbox wrote what is no frame", log_str("name", member->name),
                   log_uint("unframed_bytes", unframed));
-    if (member->attach != NULL)
+    bool is_whole = guest_state(member->guest) == GUEST_FINISHED && !member->has_ended;
+    if (member->attach != NULL && !is_whole)
         attach_close(member->attach);
     guest_destroy(member->guest);
     if (member->is_born) {
         role_ledger_release(docker->host->ledger, docker_stamp_of(member->name));
         teardown_add(docker->teardown, member->name, member->id, may_run ? TEARDOWN_NOW : TEARDOWN_IDLE);
+        if (member->attach != NULL && is_whole)
+            teardown_hold(docker->teardown, member->name, member->attach);
     } else {
         role_ledger_void(docker->host->ledger, docker_stamp_of(member->name));
     }

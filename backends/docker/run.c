@@ -283,6 +283,7 @@ static bool kind_of(const backend_run_t *run, docker_kind_t *kind)
 void docker_run(docker_t *docker, backend_run_t *run)
 {
     docker_kind_t kind;
+    turn_t turn;
 
     if (docker->problem[0] != '\0') {
         backend_run_refuse(run, REFUSAL(UNSUPPORTED), "the backend is not configured to run anything", docker->problem);
@@ -304,10 +305,12 @@ void docker_run(docker_t *docker, backend_run_t *run)
     if (member == NULL)
         return;
     count_running(docker, 1);
+    turn_take(&docker->turns, &turn, milliseconds_left(run) / TURN_WAIT_PART);
     if (backend_step(run, STEP_STAGE))
         refuse_capacity(run, "the job was not handed over", "fault point");
     else if (give(member, run))
         execute(docker, member, run);
+    turn_leave(&turn);
     backend_step(run, STEP_DELETE);
     member_release(member);
     count_running(docker, -1);

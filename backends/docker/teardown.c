@@ -34,6 +34,7 @@ typedef struct entry {
     co_t *worker;      /* busy with it */
     attempt_t outcome; /* of its last attempt */
     char text[ENGINE_TEXT_MAX];
+    attach_t *attach; /* held open until its removal begins */
     teardown_t *teardown;
     struct entry *next;
 } entry_t;
@@ -157,6 +158,13 @@ static void wake_waiter(teardown_t *teardown)
         co_wake(teardown->waiter);
 }
 
+static void let_go(entry_t *entry)
+{
+    if (entry->attach != NULL)
+        attach_close(entry->attach);
+    entry->attach = NULL;
+}
+
 static void forget(entry_t *entry)
 {
     teardown_t *teardown = entry->teardown;
@@ -169,6 +177,7 @@ static void forget(entry_t *entry)
     meter_set(METER_SANDBOXES_REMOVING, (int64_t)--teardown->count);
     if (entry->is_set_aside)
         --teardown->failed;
+    let_go(entry);
     free(entry);
 }
 
@@ -292,6 +301,7 @@ static void pump(teardown_t *teardown)
             return;
         }
         ++teardown->working;
+        let_go(entry);
         entry->worker = co_start(teardown->loop, worker_main, entry, on_worker_end);
     }
 }
@@ -351,6 +361,19 @@ void teardown_add(teardown_t *teardown, const char *name, const char *id, teardo
     /* Never on the caller's stack: whoever hands one over has an answer to give first. */
     if (!teardown->is_closing && (!loop_timer_is_running(&teardown->timer) || loop_timer_left(&teardown->timer) > 0))
         loop_timer_start(teardown->loop, &teardown->timer, 0);
+}
+
+void teardown_hold(teardown_t *teardown, const char *name, attach_t *attach)
+{
+    check(teardown);
+    for (entry_t *entry = teardown->entries; entry != NULL; entry = entry->next) {
+        if (strcmp(entry->name, name) != 0 || entry->worker != NULL || entry->attach != NULL)
+            continue;
+        attach_mute(attach);
+        entry->attach = attach;
+        return;
+    }
+    attach_close(attach);
 }
 
 size_t teardown_count(const teardown_t *teardown)

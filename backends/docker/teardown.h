@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "backends/docker/attach.h"
 #include "backends/docker/engine.h"
 #include "core/loop.h"
 
@@ -49,6 +50,10 @@ void teardown_tell(teardown_t *teardown, const teardown_events_t *events);
 /* `id` NULL or empty: the answer to its creation never came, and the name is all there is. Then it is gone only when
  * the name stays absent for longer than a creation can take. A name on the list already is left as it is. */
 void teardown_add(teardown_t *teardown, const char *name, const char *id, teardown_urgency_t urgency);
+/* Takes over the stream of a container that was just added: it is closed when the container's removal begins. Its
+ * runner ends with its stream, and the Engine, which then clears away what it ran in, would do so while runs need the
+ * machine. Closed at once when the container is not on the list. */
+void teardown_hold(teardown_t *teardown, const char *name, attach_t *attach);
 bool teardown_has(const teardown_t *teardown, const char *name);
 /* Containers not known to be gone, and how many of them are set aside after TEARDOWN_ATTEMPTS. */
 size_t teardown_count(const teardown_t *teardown);

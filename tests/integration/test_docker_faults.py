@@ -218,7 +218,8 @@ def test_a_stream_that_is_cut(own, fake):
     whole = stream_length(own)
     assert whole.seen > 100, whole.seen
     ready = whole.first
-    for after in (0, 1, 8, ready - 1, ready, ready + 1, (ready + whole.seen) // 2, whole.seen - 1, whole.seen):
+    # the Engine puts 8 bytes before each piece it reads, and may read two frames as one: 40 before the end is within the last frame's 76
+    for after in (0, 1, 8, ready - 1, ready, ready + 1, (ready + whole.seen) // 2, whole.seen - 40, whole.seen + 40):
         key = g.new_id()
         with fake.rule("POST", ATTACH, cut(after), times=1):
             reply = own.run("console.log('A')", key, timeoutMs=6000)

@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import struct
+import subprocess
 import time
 
 import pytest
@@ -312,6 +313,24 @@ def test_what_is_put_between_the_runners_frames_is_found_and_skipped():
         assert [s.out for s in result.steps] == [b"a\n", b"b\n"] and r.unframed == junk
         os.close(theirs)
     os.close(out)
+
+
+def test_after_the_result_it_ends_with_its_stream_and_not_before():
+    """Its end is the start of the sandbox's removal: the gateway says when."""
+    with Runner("none") as r:
+        r.begin(preboot=0)
+        r.result(r.give(job(PROJECT, steps=["echo a"])))
+        with pytest.raises(subprocess.TimeoutExpired):
+            r.process.wait(0.3)
+        r.close_input()
+        assert r.wait() == 0
+
+
+def test_after_the_result_it_waits_for_nobody_for_long():
+    with Runner("none") as r:
+        r.begin(preboot=0)
+        r.result(r.give(job(PROJECT, steps=["echo a"])))
+        assert r.wait(4) == 0
 
 
 # -- the way to a job --

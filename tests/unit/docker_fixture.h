@@ -29,7 +29,7 @@ enum { FAKE_MAX = 256, FAKE_SENT_MAX = 64 * 1024 };
 
 typedef struct fake {
     char name[ENGINE_NAME_MAX], id[ENGINE_ID_BYTES + 1], role[16];
-    bool exists, is_running, is_paused, is_oom_killed;
+    bool exists, is_running, is_paused, is_oom_killed, is_muted;
     json_t *body;
     attach_t *attach;
     test_runner_t *runner;       /* towards the gateway */
@@ -294,6 +294,11 @@ attach_t *attach_open(engine_t *engine, loop_t *its_loop, const char *id, const 
     return attach;
 }
 
+void attach_mute(attach_t *attach)
+{
+    attach->fake->is_muted = true;
+}
+
 void attach_close(attach_t *attach)
 {
     attach->fake->attach = NULL;
@@ -307,7 +312,7 @@ size_t attach_unsent(const attach_t *attach)
 
 static __attribute__((unused)) void fake_says(fake_t *fake, const void *bytes, size_t len)
 {
-    if (fake->attach != NULL)
+    if (fake->attach != NULL && !fake->is_muted)
         fake->attach->events.on_bytes(fake->attach->data, 1, bytes, len);
 }
 
@@ -323,7 +328,8 @@ static __attribute__((unused)) void fake_ends(fake_t *fake)
     fake->is_running = false;
     if (fake->attach != NULL && !fake->attach->is_ended) {
         fake->attach->is_ended = true;
-        fake->attach->events.on_end(fake->attach->data, "the stream ended");
+        if (!fake->is_muted)
+            fake->attach->events.on_end(fake->attach->data, "the stream ended");
     }
 }
 
@@ -404,6 +410,7 @@ static __attribute__((unused)) docker_t *fake_wall(uint32_t pool_size, uint64_t 
     docker->name = "docker";
     docker->host = &fake_host;
     docker->processors = 2;
+    turns_init(&docker->turns, loop, 2);
     snprintf(docker->instance, sizeof(docker->instance), "00112233445566%02x", 7);
     docker->engine = engine_create(loop, "");
     docker->teardown = teardown_create(loop, docker->engine, NULL, NULL);

@@ -181,6 +181,38 @@ static void what_can_wait_does_so_for_runs_a_second(void **state)
     in_coroutine(down, NULL);
 }
 
+static void open_stream(void *data)
+{
+    static const attach_events_t events = {0};
+    fake_t *fake = data;
+    char failure[ENGINE_TEXT_MAX];
+    fake->is_running = false;
+    fake->attach = attach_open(engine, loop, fake->id, &events, NULL, 1000, failure);
+    assert_non_null(fake->attach);
+    fake->is_running = true;
+}
+
+/* With its stream the runner ends, and the Engine clears its sandbox away while runs need the machine. */
+static void a_stream_is_held_until_the_removal_begins(void **state)
+{
+    (void)state;
+    up();
+    is_busy_now = true;
+    fake_t *fake = container("plimsoll-1"), *other = container("plimsoll-2");
+    in_coroutine(open_stream, fake);
+    in_coroutine(open_stream, other);
+    teardown_add(teardown, fake->name, fake->id, TEARDOWN_IDLE);
+    teardown_hold(teardown, fake->name, fake->attach);
+    teardown_hold(teardown, other->name, other->attach);
+    assert_null(other->attach); /* nothing is to be removed that could close it */
+    spin(200);
+    assert_non_null(fake->attach);
+    is_busy_now = false;
+    spin_until(is_empty, NULL);
+    assert_null(fake->attach);
+    in_coroutine(down, NULL);
+}
+
 /* The answer to its creation never came: it may be there under its name, now or in a while. */
 static void one_known_by_name_is_found_and_removed_by_its_id(void **state)
 {
@@ -394,6 +426,7 @@ int main(void)
         TEST(what_stays_is_set_aside_and_kept),
         TEST(an_engine_that_is_away_loses_nothing),
         TEST(what_can_wait_does_so_for_runs_a_second),
+        TEST(a_stream_is_held_until_the_removal_begins),
         TEST(one_known_by_name_is_found_and_removed_by_its_id),
         TEST(one_that_is_not_there_yet_is_not_gone),
         TEST(the_end_waits_for_those_under_way),

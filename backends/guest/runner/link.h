@@ -20,6 +20,7 @@ enum {
     /* Nobody who lives lets a sandbox wait longer: one whose engine was killed under its start is greeted by nobody,
      * one forgotten in a pool gets no job, and neither may stay for ever (spec 8 (9)). */
     LINK_GREETING_MS = 60 * 1000,      /* thrice what a wall waits for a sandbox to be ready */
+    LINK_LINGER_MS = 2 * 1000,         /* after the last frame; twice what a removal waits for runs */
     LINK_JOB_MS = 13 * 60 * 60 * 1000, /* a pool's longest idle time, 12 h, and one more */
 };
 
