@@ -127,3 +127,24 @@ class Cloud:
 
     def reset(self):
         return self.admin("POST", "reset")
+
+
+class DockercloudStandin(Cloud):
+    """Both APIs of Docker Cloud Sandboxes on one port. `ready` has auth_url, rest_url, connect_url, policy_url, identifier and secret; what a rule may
+    turn is in standins/dockercloud/knobs.py.
+
+        cloud.add_fault(step="create", times=1, action={"create_malformed": "no_resources"})
+    """
+    module = "standins.dockercloud"
+
+    def knobs(self, **values):
+        """Turns settings of the service, until a reset; gives them all."""
+        return self.admin("PUT", "knobs", values)
+
+    def seed_sandboxes(self, *rows):
+        """Sandboxes that are there without ever having been asked for ({"name", "status", "age_s"}); their ids."""
+        return self.admin("POST", "sandboxes", list(rows))
+
+    def counts(self):
+        """What the service did for all sandboxes together: create, exec, upload, delete, ..."""
+        return self.account()["counts"]
