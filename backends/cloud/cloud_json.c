@@ -49,7 +49,7 @@ static const char *size_problem(const char *at, size_t len)
     return NULL;
 }
 
-json_t *cloud_json_read(const void *bytes, size_t len, const char **why)
+static json_t *load(const void *bytes, size_t len, const char **why)
 {
     if (len == 0) {
         *why = "it has no body";
@@ -58,9 +58,27 @@ json_t *cloud_json_read(const void *bytes, size_t len, const char **why)
     if ((*why = size_problem(bytes, len)) != NULL)
         return NULL;
     json_t *json = json_loadb(bytes, len, JSON_REJECT_DUPLICATES, NULL);
-    if (json_is_object(json))
+    if (json == NULL)
+        *why = "it is not JSON";
+    return json;
+}
+
+json_t *cloud_json_read(const void *bytes, size_t len, const char **why)
+{
+    json_t *json = load(bytes, len, why);
+    if (json == NULL || json_is_object(json))
         return json;
-    *why = json == NULL ? "it is not JSON" : "it is not a JSON object";
+    *why = "it is not a JSON object";
+    json_decref(json);
+    return NULL;
+}
+
+json_t *cloud_json_read_list(const void *bytes, size_t len, const char **why)
+{
+    json_t *json = load(bytes, len, why);
+    if (json == NULL || json_is_array(json))
+        return json;
+    *why = "it is not a JSON array";
     json_decref(json);
     return NULL;
 }

@@ -17,6 +17,8 @@ enum {
 
 /* The object the text is, to json_decref; or NULL with a literal in *why. Strings with a NUL inside are refused. */
 json_t *cloud_json_read(const void *bytes, size_t len, const char **why);
+/* The same of an array. */
+json_t *cloud_json_read_list(const void *bytes, size_t len, const char **why);
 
 /* The string under `key`; NULL when there is none or it is something else. */
 const char *cloud_json_text(const json_t *object, const char *key);
