@@ -1,6 +1,6 @@
 /* The hardened mode, by the numbers of spec section 4. Rule 1's proof is the gateway's to judge; here it fails what no
  * proof could mend. Rule 20, a boolean that does not parse, is already a problem of its row. The rules of backends that
- * are not built in (6, 9 to 12, 19) come with them. */
+ * are not built in (6, 9, 10, 12, 19) come with them. */
 #include "config/options.h"
 
 #include <inttypes.h>
@@ -8,6 +8,7 @@
 #include <strings.h>
 
 #include "config/docker.h"
+#include "config/e2b.h"
 #include "config/options_rules.h"
 #include "config/provider.h"
 
@@ -103,6 +104,7 @@ void options_hardened_rules(problems_t *problems)
     check_listener(problems, OPT_PLIMSOLL_METRICS_ADDR);
     if (docker_is_enabled(enabled, count))
         check_docker(problems);
+    e2b_hardened_rules(problems, enabled, count);
     if (count > 0)
         check_envelope(problems, enabled, count);
     check_shares(problems);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "config/docker.h"
+#include "config/e2b.h"
 #include "config/network.h"
 #include "config/options_budgets.h"
 #include "config/provider.h"
@@ -359,6 +360,7 @@ void options_rules(problems_t *problems)
     check_floor(problems, enabled, count);
     check_resources(problems, enabled, count);
     docker_rules(problems, enabled, count);
+    e2b_rules(problems, enabled, count);
     check_limits(problems, enabled, count);
     check_sessions(problems, enabled, count);
     check_not_served(problems, enabled, count);

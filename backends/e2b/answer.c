@@ -2,47 +2,16 @@
 
 #include <ctype.h>
 #include <errno.h>
-#include <inttypes.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "backends/docker/engine_json.h"
+#include "backends/cloud/cloud_json.h"
 
-json_t *e2b_json_read(const void *bytes, size_t len, const char **why)
+static const char *text_of(const json_t *object, const char *key, size_t max)
 {
-    return engine_json_read(bytes, len, why);
-}
-
-const char *e2b_json_text(const json_t *object, const char *key, size_t max)
-{
-    const json_t *value = json_object_get(object, key);
-    return json_is_string(value) && json_string_length(value) <= max ? json_string_value(value) : NULL;
-}
-
-/* Decimal digits with at most one '-' before them, and nothing else. */
-static bool read_integer(const char *text, int64_t *out)
-{
-    char *end;
-    if (!isdigit((unsigned char)text[0]) && !(text[0] == '-' && isdigit((unsigned char)text[1])))
-        return false;
-    errno = 0;
-    long long value = strtoll(text, &end, 10);
-    if (errno != 0 || *end != '\0')
-        return false;
-    *out = value;
-    return true;
-}
-
-bool e2b_json_integer(const json_t *object, const char *key, int64_t *out)
-{
-    const json_t *value = json_object_get(object, key);
-    if (json_is_integer(value)) {
-        *out = json_integer_value(value);
-        return true;
-    }
-    return json_is_string(value) && read_integer(json_string_value(value), out);
+    const char *text = cloud_json_text(object, key);
+    return text != NULL && strlen(text) <= max ? text : NULL;
 }
 
 bool e2b_is_id(const char *text)
@@ -122,12 +91,12 @@ static bool is_known_domain(const json_t *value, const e2b_created_rules_t *rule
 
 static const char *created_problem(const json_t *json, const e2b_created_rules_t *rules, e2b_created_t *out)
 {
-    const char *token = e2b_json_text(json, "envdAccessToken", E2B_TOKEN_MAX);
-    const char *version = e2b_json_text(json, "envdVersion", E2B_CODE_MAX);
+    const char *token = text_of(json, "envdAccessToken", E2B_TOKEN_MAX);
+    const char *version = text_of(json, "envdVersion", E2B_CODE_MAX);
     if (!is_token(token))
         return "the sandbox came without a usable access token of its daemon";
     snprintf(out->token, sizeof(out->token), "%s", token);
-    if (!is_token(e2b_json_text(json, "trafficAccessToken", E2B_TOKEN_MAX)))
+    if (!is_token(text_of(json, "trafficAccessToken", E2B_TOKEN_MAX)))
         return "the sandbox came without a traffic token: its ports may be open to everybody";
     if (version == NULL || !e2b_version_read(version, &out->version))
         return "the sandbox does not say the version of its daemon";
@@ -146,8 +115,8 @@ e2b_created_end_t e2b_created_read(const void *bytes, size_t len, const e2b_crea
 
     memset(out, 0, sizeof(*out));
     why[0] = '\0';
-    json_t *json = e2b_json_read(bytes, len, &problem);
-    const char *id = e2b_json_text(json, "sandboxID", E2B_ID_MAX);
+    json_t *json = cloud_json_read(bytes, len, &problem);
+    const char *id = text_of(json, "sandboxID", E2B_ID_MAX);
     if (json != NULL && (id == NULL || !e2b_is_id(id)))
         problem = "the answer to the creation names no sandbox";
     else if (json != NULL) {
@@ -165,7 +134,7 @@ e2b_created_end_t e2b_created_read(const void *bytes, size_t len, const e2b_crea
 
 static bool is_text(const json_t *object, const char *key, const char *value)
 {
-    const char *text = json_string_value(json_object_get(object, key));
+    const char *text = cloud_json_text(object, key);
     return text != NULL && strcmp(text, value) == 0;
 }
 
@@ -269,10 +238,8 @@ e2b_detail_end_t e2b_detail_read(const void *bytes, size_t len, const e2b_expect
 
     memset(size, 0, sizeof(*size));
     why[0] = '\0';
-    json_t *json = e2b_json_read(bytes, len, &problem);
-    if (json != NULL && !json_is_object(json))
-        problem = "the record is no object";
-    else if (json != NULL) {
+    json_t *json = cloud_json_read(bytes, len, &problem);
+    if (json != NULL) {
         problem = owner_problem(json, expected);
         problem = problem == NULL ? life_problem(json) : problem;
         problem = problem == NULL ? size_problem(json, expected, size) : problem;
@@ -288,7 +255,7 @@ e2b_detail_end_t e2b_detail_read(const void *bytes, size_t len, const e2b_expect
 bool e2b_detail_is_ours(const void *bytes, size_t len, const e2b_expected_t *expected, char why[E2B_TEXT_MAX])
 {
     const char *problem;
-    json_t *json = e2b_json_read(bytes, len, &problem);
+    json_t *json = cloud_json_read(bytes, len, &problem);
     if (json != NULL)
         problem = owner_problem(json, expected);
     snprintf(why, E2B_TEXT_MAX, "%s", problem != NULL ? problem : "");
@@ -300,7 +267,7 @@ bool e2b_detail_is_ours(const void *bytes, size_t len, const e2b_expected_t *exp
 
 static bool is_entry(const json_t *entry)
 {
-    const char *id = e2b_json_text(entry, "sandboxID", E2B_ID_MAX);
+    const char *id = text_of(entry, "sandboxID", E2B_ID_MAX);
     const json_t *metadata = json_object_get(entry, "metadata");
     return id != NULL && e2b_is_id(id) && (metadata == NULL || json_is_null(metadata) || json_is_object(metadata));
 }
@@ -311,10 +278,8 @@ bool e2b_page_read(const void *bytes, size_t len, const char *installation, cons
     const char *problem;
     size_t i;
     const json_t *entry;
-    json_t *json = e2b_json_read(bytes, len, &problem);
+    json_t *json = cloud_json_read_list(bytes, len, &problem);
 
-    if (json != NULL && !json_is_array(json))
-        problem = "the listing is no list";
     json_array_foreach(json, i, entry)
     {
         if (!is_entry(entry))
@@ -339,7 +304,7 @@ void e2b_error_read(const void *bytes, size_t len, e2b_error_t *out)
 {
     const char *why;
     memset(out, 0, sizeof(*out));
-    json_t *json = len > 0 && len <= E2B_ERROR_MAX ? e2b_json_read(bytes, len, &why) : NULL;
+    json_t *json = len > 0 && len <= E2B_ERROR_MAX ? cloud_json_read(bytes, len, &why) : NULL;
     const char *message = json_string_value(json_object_get(json, "message"));
     const json_t *code = json_object_get(json, "code");
     const char *name = json_string_value(json_object_get(json, "error_code"));
@@ -396,12 +361,10 @@ static bool is_written(const json_t *entry, const char *path)
 bool e2b_written_read(const void *bytes, size_t len, const char *const *paths, size_t count, char why[E2B_TEXT_MAX])
 {
     const char *problem;
-    json_t *json = e2b_json_read(bytes, len, &problem);
+    json_t *json = cloud_json_read_list(bytes, len, &problem);
     why[0] = '\0';
     if (json == NULL)
         snprintf(why, E2B_TEXT_MAX, "the answer to the upload is unusable: %s", problem);
-    else if (!json_is_array(json))
-        snprintf(why, E2B_TEXT_MAX, "the answer to the upload is no list");
     for (size_t i = 0; why[0] == '\0' && i < count; ++i) {
         if (!is_written(json_array_get(json, i), paths[i]))
             snprintf(why, E2B_TEXT_MAX, "not written: %s", paths[i]);
@@ -426,11 +389,12 @@ e2b_stat_end_t e2b_stat_read(const void *bytes, size_t len, uint64_t *size)
 {
     const char *why;
     int64_t number = 0;
-    json_t *json = e2b_json_read(bytes, len, &why);
+    json_t *json = cloud_json_read(bytes, len, &why);
     const json_t *entry = json_object_get(json, "entry");
     e2b_stat_end_t end = E2B_STAT_UNREADABLE;
     if (json_is_object(entry)) {
-        bool is_told = json_object_get(entry, "size") == NULL || e2b_json_integer(entry, "size", &number);
+        bool is_told =
+            json_object_get(entry, "size") == NULL || cloud_json_i64(json_object_get(entry, "size"), &number);
         end = is_regular(entry) && is_told && number >= 0 ? E2B_STAT_FILE : E2B_STAT_OTHER;
     }
     *size = (uint64_t)number;

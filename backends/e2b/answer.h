@@ -9,16 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <jansson.h>
-
 #include "backends/e2b/limits.h"
 
-/* NULL with static text in `*why`: not JSON, a duplicate key, too deep or too many values. */
-json_t *e2b_json_read(const void *bytes, size_t len, const char **why);
-/* A string member of at most `max` bytes, else NULL; also when `object` is no object. */
-const char *e2b_json_text(const json_t *object, const char *key, size_t max);
-/* A member that is a whole number, or a string of one (both stand for the same in proto-JSON). */
-bool e2b_json_integer(const json_t *object, const char *key, int64_t *out);
 /* Letters, digits and dashes, 1 to E2B_ID_MAX. */
 bool e2b_is_id(const char *text);
 /* An ID that can be a part of a host's name. */

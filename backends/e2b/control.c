@@ -257,9 +257,9 @@ bool e2b_list_all(e2b_t *e2b, const char *stamp, uint64_t deadline_us, e2b_liste
         if (!goes_on)
             snprintf(why, E2B_TEXT_MAX, "%s", trouble.detail[0] != '\0' ? trouble.detail : trouble.message);
         else
-            goes_on = e2b_page_read(answer.http.body.base, answer.http.body.len, installation, stamp, found, data,
-                                    why) &&
-                      next_cursor(&answer, cursor, why);
+            goes_on =
+                e2b_page_read(answer.http.body.base, answer.http.body.len, installation, stamp, found, data, why) &&
+                next_cursor(&answer, cursor, why);
         cloud_answer_dispose(&answer);
         is_whole = goes_on && cursor[0] == '\0';
         goes_on = goes_on && !is_whole;

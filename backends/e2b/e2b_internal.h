@@ -95,7 +95,7 @@ bool e2b_guest_url(const e2b_t *e2b, const cloud_box_t *box, const char *path, b
 bool e2b_step(void *self, cloud_box_t *box, const cloud_command_t *command, cloud_limits_t *limits, guest_step_t *out,
               cloud_trouble_t *trouble);
 /* The same for a command of ours, until `deadline_us`. */
-bool e2b_start(e2b_t *e2b, cloud_box_t *box, const e2b_command_t *command, uint64_t deadline_us,
-               cloud_limits_t *limits, guest_step_t *out, cloud_trouble_t *trouble);
+bool e2b_start(e2b_t *e2b, cloud_box_t *box, const e2b_command_t *command, uint64_t deadline_us, cloud_limits_t *limits,
+               guest_step_t *out, cloud_trouble_t *trouble);
 
 #endif

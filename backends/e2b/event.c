@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backends/e2b/answer.h"
+#include "backends/cloud/cloud_json.h"
 #include "core/protojson.h"
 
 enum { EXIT_CODE_MAX = 255, SIGNAL_MAX = 64 };
@@ -96,7 +96,7 @@ static const char *read_end(const json_t *end, e2b_event_t *out)
 {
     int64_t code = 0;
     const json_t *exited = json_object_get(end, "exited"), *status = json_object_get(end, "status");
-    if (json_object_get(end, "exitCode") != NULL && !e2b_json_integer(end, "exitCode", &code))
+    if (json_object_get(end, "exitCode") != NULL && !cloud_json_i64(json_object_get(end, "exitCode"), &code))
         return "the exit code is no number";
     if ((exited != NULL && !json_is_boolean(exited)) || (status != NULL && !json_is_string(status)))
         return "the end of the process is told in another form";
@@ -131,7 +131,7 @@ static const char *read_event(const json_t *event, e2b_event_t *out)
         return read_end(value, out);
     if (strcmp(kind, "start") == 0) {
         int64_t pid;
-        if (!e2b_json_integer(value, "pid", &pid) || pid < 1 || pid > UINT32_MAX)
+        if (!cloud_json_i64(json_object_get(value, "pid"), &pid) || pid < 1 || pid > UINT32_MAX)
             return "the process began without a number";
         out->kind = EVENT_START;
     } else if (strcmp(kind, "keepalive") == 0) {
@@ -144,7 +144,7 @@ const char *e2b_event_read(const void *payload, size_t len, e2b_event_t *out)
 {
     const char *why;
     memset(out, 0, sizeof(*out));
-    json_t *json = e2b_json_read(payload, len, &why);
+    json_t *json = cloud_json_read(payload, len, &why);
     if (json == NULL)
         return why;
     why = read_event(json_object_get(json, "event"), out);
@@ -163,7 +163,7 @@ const char *e2b_eos_read(const void *payload, size_t len, e2b_eos_t *out)
 {
     const char *why;
     memset(out, 0, sizeof(*out));
-    json_t *json = e2b_json_read(payload, len, &why);
+    json_t *json = cloud_json_read(payload, len, &why);
     if (json == NULL)
         return why;
     const json_t *error = json_object_get(json, "error");

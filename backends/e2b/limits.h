@@ -20,6 +20,7 @@ enum {
     E2B_ERROR_MAX = 64 * 1024,
 
     /* A stream of Start (2.4, 3.2). */
+    E2B_REQUEST_MAX = 256 * 1024, /* the check of 220 files, each with a path below 1 KiB */
     E2B_FRAME_MAX = 8 * 1024 * 1024,
     E2B_TRANSFER_MAX = 32 * 1024 * 1024,
     E2B_KEEPALIVE_S = 15,         /* asked of envd: zero or less would crash it */

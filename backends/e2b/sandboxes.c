@@ -91,11 +91,8 @@ static uint64_t later(uint64_t a, uint64_t b)
 /* It is not seen: from when on it cannot be there any more. */
 static sandbox_removal_t not_seen(const removal_t *removal)
 {
-    uint64_t end_ms = removal->doubt_ms != 0
-                          ? later(removal->life_ms, removal->doubt_ms + E2B_SWEPT_MS)
-                          : E2B_COMING_MS + later(removal->life_ms, E2B_SWEPT_MS);
-    if (option_is_set(OPT_PLIMSOLL_CLOUD_UNSEEN))
-        end_ms = (uint64_t)option_int(OPT_PLIMSOLL_CLOUD_UNSEEN);
+    uint64_t end_ms = removal->doubt_ms != 0 ? later(removal->life_ms, removal->doubt_ms + E2B_SWEPT_MS)
+                                             : E2B_COMING_MS + later(removal->life_ms, E2B_SWEPT_MS);
     return removal->age_ms >= end_ms ? SANDBOX_GONE : SANDBOX_UNSEEN;
 }
 
@@ -147,7 +144,8 @@ static bool is_ours(removal_t *removal, sandbox_removal_t *end)
     if (is_found)
         e2b_prove_ours(removal->e2b, removal->entry->stamp, removal->id);
     else if (!is_read && trouble.fault != CLOUD_MISSING)
-        snprintf(removal->why, sizeof(removal->why), "%s", trouble.detail[0] != '\0' ? trouble.detail : trouble.message);
+        snprintf(removal->why, sizeof(removal->why), "%s",
+                 trouble.detail[0] != '\0' ? trouble.detail : trouble.message);
     bool goes_on = is_found || (!is_read && trouble.fault != CLOUD_MISSING);
     cloud_answer_dispose(&answer);
     /* Nothing of ours under that ID: there may be one under another. */
@@ -186,14 +184,13 @@ static sandbox_removal_t sandbox_remove(void *self, const ledger_entry_t *entry,
                                         char why[LEDGER_ERROR_MAX + 1])
 {
     e2b_t *e2b = e2b_check(self);
-    removal_t removal = {.e2b = e2b,
-                         .entry = entry,
-                         .deadline_us = clock_mono_us() + (uint64_t)REMOVE_MS * 1000,
-                         .age_ms = role_ledger_age_ms(e2b->host->ledger, entry->stamp),
-                         .life_ms = entry->deadline_ms > entry->created_ms
-                                        ? (uint64_t)(entry->deadline_ms - entry->created_ms)
-                                        : 0,
-                         .doubt_ms = doubt_of(entry->error)};
+    removal_t removal = {
+        .e2b = e2b,
+        .entry = entry,
+        .deadline_us = clock_mono_us() + (uint64_t)REMOVE_MS * 1000,
+        .age_ms = role_ledger_age_ms(e2b->host->ledger, entry->stamp),
+        .life_ms = entry->deadline_ms > entry->created_ms ? (uint64_t)(entry->deadline_ms - entry->created_ms) : 0,
+        .doubt_ms = doubt_of(entry->error)};
     /* What the ledger holds goes into a path. */
     snprintf(removal.id, sizeof(removal.id), "%s", e2b_is_id(entry->id) ? entry->id : "");
     sandbox_removal_t end = remove_one(&removal);
@@ -233,8 +230,8 @@ static bool sandbox_list(void *self, const char *installation, sandbox_seen_cb f
         snprintf(why, LEDGER_ERROR_MAX + 1, "the listing asked for is another installation's");
         return false;
     }
-    bool is_whole = e2b_list_all(e2b, NULL, clock_mono_us() + (uint64_t)JANITOR_ATTEMPT_MS * 1000, on_listed, &lister,
-                                 text);
+    bool is_whole =
+        e2b_list_all(e2b, NULL, clock_mono_us() + (uint64_t)JANITOR_ATTEMPT_MS * 1000, on_listed, &lister, text);
     snprintf(why, LEDGER_ERROR_MAX + 1, "%.150s", text);
     return is_whole;
 }

@@ -57,7 +57,7 @@ static void keep(e2b_start_t *start, const e2b_event_t *event)
         len = room;
     }
     if (len > 0 && buffer_append(to, event->bytes, len))
-        *start->limits.kept -= len;
+        *start->limits.kept -= (uint32_t)len;
 }
 
 static const char *take(e2b_start_t *start, const e2b_event_t *event)

@@ -23,7 +23,7 @@ typedef enum {
 /* What is left of the run's limits; a step takes from them. */
 typedef struct {
     size_t stream_max; /* bytes kept of each of a step's two streams */
-    size_t *kept;      /* bytes that may still be kept, of all steps */
+    uint32_t *kept;    /* bytes that may still be kept, of all steps */
     size_t *transfer;  /* bytes of streams that may still come, of all steps */
 } e2b_start_limits_t;
 

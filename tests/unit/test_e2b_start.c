@@ -15,10 +15,11 @@ enum { STREAM_MAX = 8 };
 
 static e2b_start_t start;
 static guest_step_t step;
-static size_t kept, transfer;
+static uint32_t kept;
+static size_t transfer;
 static e2b_verdict_t verdict;
 
-static void begin(size_t kept_max, size_t transfer_max)
+static void begin(uint32_t kept_max, size_t transfer_max)
 {
     kept = kept_max;
     transfer = transfer_max;
