@@ -113,6 +113,10 @@ class Cloud:
     def account(self):
         return self.admin("GET", "account")
 
+    def marks(self):
+        """With --exec=canned: {mark-... of a code that was executed: the sandboxes it was executed in, once for each time}."""
+        return self.admin("GET", "marks")
+
     def alive(self):
         return self.account()["alive"]
 

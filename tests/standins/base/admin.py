@@ -1,6 +1,6 @@
 """The admin's routes of a stand-in, below /__standin/: for tests, with a bearer token of their own.
 
-    GET info · GET|PUT|POST|DELETE faults · GET journal?since=N&sandbox=ID · GET account (or ledger) · GET leaks · GET|DELETE violations
+    GET info · GET|PUT|POST|DELETE faults · GET journal?since=N&sandbox=ID · GET account (or ledger) · GET marks · GET leaks · GET|DELETE violations
     GET|POST clock {"advance_ms", "ttl_speed"} · POST reset
 
 Served by the stand-in's own HTTP server through `handle`, or on a port of its own by `listen`.
@@ -49,6 +49,8 @@ class Admin:
             return [line for line in a.journal if line["n"] > since and (sandbox is None or line.get("sandbox") == sandbox)]
         if name in ("account", "ledger") and method == "GET":
             return a.as_json()
+        if name == "marks" and method == "GET":
+            return a.marks
         if name == "leaks" and method == "GET":
             return a.leaks()
         if name == "violations":

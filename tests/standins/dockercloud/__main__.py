@@ -27,7 +27,9 @@ async def start(arguments):
     is_real = arguments.exec == "real"
 
     async def make_place(sandbox):
-        return await RealPlace.create(sandbox.name, arguments.jail, arguments.isolation) if is_real else CannedPlace(table)
+        if is_real:
+            return await RealPlace.create(sandbox.name, arguments.jail, arguments.isolation)
+        return CannedPlace(table, lambda text: account.ran(text, sandbox.uid))
 
     world = World(account=account, identifier=arguments.identifier, secret=arguments.secret, make_place=make_place, knobs=json.loads(arguments.knobs))
     knobs = Knobs(arguments.seed)
