@@ -29,7 +29,7 @@ CFLAGS := -std=gnu11 $(WARN) $(CFLAGS_$(VARIANT)) -MMD -MP -D_GNU_SOURCE= -I. -I
 LDFLAGS := $(if $(filter test fuzz,$(VARIANT)),-fsanitize=address$(comma)undefined,-pie -Wl$(comma)-z$(comma)relro$(comma)-z$(comma)now)
 LIBS := -lh2o-evloop $(PKG_LIBS) -lm -lpthread
 
-PROTOS := records/plimsoll.proto records/spool.proto backends/backend.proto gateway/control.proto
+PROTOS := records/plimsoll.proto records/spool.proto backends/backend.proto backends/openshell/openshell.proto gateway/control.proto
 GEN_C := $(PROTOS:%.proto=$(GEN)/%.pb-c.c)
 GEN_H := $(PROTOS:%.proto=$(GEN)/%.pb-c.h)
 
