@@ -152,3 +152,42 @@ class DockercloudStandin(Cloud):
     def counts(self):
         """What the service did for all sandboxes together: create, exec, upload, delete, ..."""
         return self.account()["counts"]
+
+
+class OpenshellStandin(Cloud):
+    """An OpenShell gateway. `ready` has url, port and, with --tls-dir, tls_dir; the kinds of faults are in standins/openshell/faults.py.
+
+        cloud.add_fault(method="CreateSandbox", phase="after", times=1, action={"type": "status", "code": "UNAVAILABLE"})
+    """
+    module = "standins.openshell"
+    admin_port = "admin_port"
+
+    def fault(self, method, kind, *, phase="before", nth=1, times=None, sandbox=None, **action):
+        """One more rule, in short."""
+        rule = {"method": method, "phase": phase, "nth": nth, "action": {"type": kind, **action}}
+        return self.add_fault(**rule, **({"times": times} if times else {}), **({"sandbox": sandbox} if sandbox else {}))
+
+    def settings(self, **values):
+        return self.admin("PUT", "settings", values)
+
+    def state(self):
+        """Sandboxes, connections, tokens that were not revoked."""
+        return self.admin("GET", "state")
+
+    def execs(self, **where):
+        return [line for line in self.admin("GET", "execs") if all(line.get(k) == v for k, v in where.items())]
+
+    def script(self, *entries):
+        """Commands that are answered without being run (standins/openshell/execs.py)."""
+        return self.admin("PUT", "script", list(entries))
+
+    def plant(self, name, **about):
+        """A sandbox nobody asked for: labels, phase, age_ms."""
+        return self.admin("POST", "sandboxes", {"name": name, **about})
+
+    def phase(self, name, phase, **about):
+        return self.admin("POST", "phase", {"name": name, "phase": phase, **about})
+
+    def calls(self, method=None, **where):
+        """The journal's lines of gRPC calls."""
+        return self.journal(plane="grpc", **({"method": method} if method else {}), **where)
