@@ -44,6 +44,7 @@ async def start(arguments):
     async def reset():
         await world.clear()
         world.reset()
+        account.clock.offset_ms, account.clock.ttl_speed = 0, world.knobs["time_scale"]
 
     token = arguments.admin_token or secrets.token_urlsafe(24)
     admin = Admin(token, account, knobs, lambda: {"standin": "dockercloud", "exec": arguments.exec, "boxes": boxes, "knobs": world.knobs}, reset)
@@ -55,7 +56,7 @@ async def start(arguments):
     def made(message, payload, protocol, writer, task):
         return web.BaseRequest(message, payload, protocol, writer, task, asyncio.get_running_loop(), client_max_size=BODY_MAX)
 
-    runner = web.ServerRunner(web.Server(handle, request_factory=made, access_log=None, keepalive_timeout=75))
+    runner = web.ServerRunner(web.Server(handle, request_factory=made, access_log=None, keepalive_timeout=75, auto_decompress=False))
     await runner.setup()
     site = web.TCPSite(runner, *arguments.listen, backlog=1024)
     await site.start()

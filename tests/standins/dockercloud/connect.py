@@ -304,6 +304,8 @@ async def delete_sandbox(call: Call, message: dict) -> Answer:
     elif call.knob("delete_never"):
         await world.delete(sandbox, call.knob, "api")
     elif wait := call.knob("delete_ms"):
+        sandbox.move("deleting")
+        sandbox.is_stuck = True  # for as long
         world.later(_delete_later(call, operation, wait / 1000))
     else:
         await _delete(call, operation)
@@ -311,9 +313,8 @@ async def delete_sandbox(call: Call, message: dict) -> Answer:
 
 
 async def _delete_later(call: Call, operation: Operation, wait: float) -> None:
-    operation.sandbox.move("deleting")
     await asyncio.sleep(wait)
-    operation.sandbox.status = "running"
+    operation.sandbox.status, operation.sandbox.is_stuck = "running", False
     await _delete(call, operation)
 
 

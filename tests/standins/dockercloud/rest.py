@@ -470,10 +470,9 @@ async def list_policy_log_entries(call: Call, message: dict) -> Answer:
 
 
 async def exec_command(call: Call, message: dict) -> Answer:
-    credential = call.note.pop("credential")
     if message.get("user") not in (None, "", "root", "user"):
         raise Refusal("invalidArgument", f"no user {message['user']!r}")
-    ran = await running.run(call, running.running_sandbox(call), message, credential.expires)
+    ran = await running.run(call, running.running_sandbox(call), message, call.credential.expires)
     return said(running.ran_message(ran, base64_write))
 
 
@@ -518,13 +517,13 @@ HANDLERS = {"createSandbox": create_sandbox, "listSandboxes": list_sandboxes, "g
 
 async def handle(call: Call) -> Answer:
     if not call.operation:
+        call.violation(f"no such route: {call.request.method} {call.request.path}")
         if call.knob("unserved_html"):
             return Answer(404, b"<html><body>404 page not found</body></html>", kind="text/html")
-        call.violation(f"no such route: {call.request.method} {call.request.path}")
         raise Refusal("notFound", "not found")
     facts = OPERATIONS[call.operation]
     if facts["surface"] == "sandboxEndpoint":
-        call.note["credential"] = running.endpoint_credential(call, facts["permissions"][0])
+        call.credential = running.endpoint_credential(call, facts["permissions"][0])
     else:
         running.management(call)
         held = call.knob("permissions")

@@ -25,7 +25,7 @@ def said(value, status: int = 200, **headers: str) -> Answer:
 
 class Call:
     """One request on its way: what it is for, and the knobs that its fault rules turn for it alone."""
-    __slots__ = ("request", "world", "api", "step", "operation", "sandbox", "body", "turned", "fault_id", "note")
+    __slots__ = ("request", "world", "api", "step", "operation", "sandbox", "body", "turned", "fault_id", "note", "credential")
 
     def __init__(self, request: web.BaseRequest, world, api: str, step: str, operation: str, sandbox: str):
         self.request, self.world, self.api, self.step, self.operation, self.sandbox = request, world, api, step, operation, sandbox
@@ -33,6 +33,7 @@ class Call:
         self.turned: dict = {}
         self.fault_id = None
         self.note: dict = {}
+        self.credential = None  # of a request to a sandbox over REST
 
     def knob(self, name: str):
         """This request's own setting, else the service's; None for a knob that nobody turned."""
