@@ -110,12 +110,13 @@ class Result:
 
 class Runner:
     """One runner, PID 1 of namespaces of its own."""
+    sandbox = SANDBOX
 
     def __init__(self, preboot="node", arguments=None, processes=None, stdin=None, stdout=None):
         self.root = tempfile.mkdtemp(prefix="runner-")
         args = arguments if arguments is not None else ["--mode=run", f"--preboot={preboot}"]
         self.process = subprocess.Popen(
-            ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--", "/bin/sh", "-c", SANDBOX, "sandbox", self.root, str(RUNNER), str(UID), *args],
+            ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--", "/bin/sh", "-c", self.sandbox, "sandbox", self.root, str(RUNNER), str(UID), *args],
             stdin=stdin or subprocess.PIPE, stdout=stdout or subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
             preexec_fn=(lambda: resource.setrlimit(resource.RLIMIT_NPROC, (processes, processes))) if processes else None)
         self.key = os.urandom(32)

@@ -2,7 +2,12 @@
  * PID 1 of every guest: `runner --mode=run --preboot=node|none [--patience=MS]` (spec backend-docker 2.2). It takes a
  * greeting with a key, starts the interpreter ahead, takes one job, runs it, and ends. It says nothing on its streams
  * but frames, on stderr only why it could not begin, and knows nothing of what carries them.
+ *
+ * `--mode=exec --work=DIRECTORY`: the same as one process among others, where PID 1 is somebody else's and guests have
+ * the runner's own uid. Its memory and descriptors are hidden from them all the same; that they cannot end it is not
+ * promised. What they leave behind becomes its children (prctl(2), PR_SET_CHILD_SUBREAPER), and only those are ended.
  */
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +23,8 @@ enum { EXIT_START = 125 };
 static const char WORK[] = "/work";
 
 static runner_t runner;
+static const char *work_path; /* --work */
+static bool is_exec;          /* --mode=exec */
 static uint32_t patience_ms;
 static char run_id[JOB_RUN_ID_MAX + 2]; /* and a space before it */
 
@@ -41,7 +48,7 @@ static bool read_number(const char *text, uint32_t *out)
  * that is to be less than usual. */
 static bool read_arguments(int argc, char **argv, bool *is_preboot)
 {
-    static const char patience[] = "--patience=";
+    static const char patience[] = "--patience=", work[] = "--work=/";
     *is_preboot = false;
     patience_ms = UINT32_MAX;
     for (int i = 1; i < argc; i++) {
@@ -52,10 +59,14 @@ static bool read_arguments(int argc, char **argv, bool *is_preboot)
         else if (strncmp(argv[i], patience, sizeof(patience) - 1) == 0) {
             if (!read_number(argv[i] + sizeof(patience) - 1, &patience_ms))
                 return false;
-        } else if (strcmp(argv[i], "--mode=run") != 0)
+        } else if (strncmp(argv[i], work, sizeof(work) - 1) == 0)
+            work_path = argv[i] + sizeof(work) - 2;
+        else if (strcmp(argv[i], "--mode=exec") == 0)
+            is_exec = true;
+        else if (strcmp(argv[i], "--mode=run") != 0)
             return false;
     }
-    return true;
+    return is_exec == (work_path != NULL);
 }
 
 static void wait_at_most(uint32_t ms)
@@ -67,6 +78,14 @@ static void wait_at_most(uint32_t ms)
 static bool is_hidden(void)
 {
     return prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) == 0 && prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) == 0;
+}
+
+/* PID 1, or the parent of whatever its children leave. */
+static bool is_in_place(void)
+{
+    if (!is_exec)
+        return getpid() == 1;
+    return prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0;
 }
 
 static bool is_streams_open(void)
@@ -99,6 +118,16 @@ static bool is_directory(const char *path)
 {
     struct stat st;
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+/* Where guests start: an image's own directory, or one that is made here. */
+static const char *find_work(void)
+{
+    if (work_path == NULL)
+        return is_directory(WORK) ? WORK : "/";
+    if (mkdir(work_path, 0700) != 0 && errno != EEXIST)
+        return NULL;
+    return is_directory(work_path) ? work_path : NULL;
 }
 
 /* Takes the greeting, the only message with a secret in it. true when the gateway wants an interpreter started ahead.
@@ -178,18 +207,20 @@ int main(int argc, char **argv)
     job_message_t message = {0};
     if (!is_hidden())
         fail_start("its memory cannot be hidden");
-    if (getpid() != 1)
-        fail_start("not process 1");
     if (!is_streams_open())
         fail_start("a standard stream is missing");
     if (!read_arguments(argc, argv, &is_preboot))
         fail_start("unknown argument");
+    if (!is_in_place())
+        fail_start("not process 1");
     const char *err = process_init(&runner.world);
     if (err != NULL)
         fail_start(err);
     clear_environment();
     umask(022);
-    runner.world.directory = is_directory(WORK) ? WORK : "/";
+    runner.world.is_among_others = is_exec;
+    if ((runner.world.directory = find_work()) == NULL)
+        fail_start("the work directory");
     if (fcntl(LINK_OUT, F_SETFL, fcntl(LINK_OUT, F_GETFL) | O_NONBLOCK) != 0)
         fail_start("stdout");
     bool is_wanted = take_greeting(&job_max);

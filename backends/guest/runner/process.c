@@ -1,10 +1,12 @@
 #include "backends/guest/runner/process.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -14,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PATH_BYTES_MAX = 4096, DESCRIPTORS_MAX = 4096 };
+enum { PATH_BYTES_MAX = 4096, DESCRIPTORS_MAX = 4096, STAT_BYTES_MAX = 512 };
 
 static const char PATH_DEFAULT[] = "/usr/local/bin:/usr/bin:/bin";
 
@@ -234,13 +236,46 @@ bool process_reap(process_world_t *world, process_t *process)
     return process->has_ended;
 }
 
+/* The parent of a process, from /proc/PID/stat (proc(5)): the name in brackets may hold anything. -1 when it is gone.
+ */
+static pid_t parent_of(pid_t pid)
+{
+    char path[32], text[STAT_BYTES_MAX];
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    ssize_t n = read(fd, text, sizeof(text) - 1);
+    close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    const char *end = strrchr(text, ')'); /* then " S PARENT " */
+    return end != NULL && strlen(end) > 4 ? (pid_t)strtol(end + 4, NULL, 10) : -1;
+}
+
+/* A child's number is its own until it is reaped, and only we do that; of what is further down, the number may be
+ * somebody else's by the time it is killed. So children die, and theirs become ours. */
+static void kill_children(void)
+{
+    const struct dirent *entry;
+    DIR *proc = opendir("/proc");
+    while (proc != NULL && (entry = readdir(proc)) != NULL) {
+        pid_t pid = atoi(entry->d_name);
+        if (pid > 0 && parent_of(pid) == getpid())
+            kill(pid, SIGKILL);
+    }
+    if (proc != NULL)
+        closedir(proc);
+}
+
 bool process_kill_all(process_world_t *world, process_t *process)
 {
     uint64_t until = process_now_us() + PROCESS_KILL_MS * 1000;
     for (int round = 0; round < PROCESS_ROUNDS && process_now_us() < until;) {
         bool is_empty;
-        /* from PID 1: every other process there is */
-        kill(-1, SIGKILL);
+        if (world->is_among_others)
+            kill_children();
+        else
+            kill(-1, SIGKILL); /* from PID 1: every other process there is */
         drain_signals(world);
         size_t count = reap(process, &is_empty);
         if (is_empty)

@@ -22,6 +22,7 @@ typedef struct {
     char **env;            /* NULL-terminated */
     const char *directory; /* where guests start */
     int signals;           /* a signalfd of SIGCHLD, non-blocking */
+    bool is_among_others;  /* not PID 1: only its own children are ended, and what they leave becomes them */
 } process_world_t;
 
 typedef struct {
@@ -42,7 +43,8 @@ int process_fork(process_world_t *world, process_t *process, void (*prepare)(voi
                  void *data);
 /* Reaps what has ended. True when the process itself has ended, now or before. */
 bool process_reap(process_world_t *world, process_t *process);
-/* Ends every process but the caller. false: some would not end. `process` (may be NULL) takes its status. */
+/* Ends every process but the caller, or, among others, all its children come from. false: some would not end. `process`
+ * (may be NULL) takes its status. */
 bool process_kill_all(process_world_t *world, process_t *process);
 void process_close(process_t *process);
 
