@@ -191,3 +191,20 @@ class OpenshellStandin(Cloud):
     def calls(self, method=None, **where):
         """The journal's lines of gRPC calls."""
         return self.journal(plane="grpc", **({"method": method} if method else {}), **where)
+
+
+class E2bStandin(Cloud):
+    """E2B's control plane, edge and envd. Options as of `python -m standins.e2b --help`."""
+    module = "standins.e2b"
+
+    @property
+    def api_url(self):
+        return self.ready["api_url"]
+
+    @property
+    def sandbox_url(self):
+        return self.ready["sandbox_url"]
+
+    def environment(self):
+        """What makes an official SDK use it."""
+        return {"E2B_API_URL": self.api_url, "E2B_SANDBOX_URL": self.sandbox_url, "E2B_API_KEY": "e2b_" + "0123456789abcdef" * 2}

@@ -30,7 +30,7 @@ def _path_pattern(glob):
 
 
 class Rule:
-    def __init__(self, value, actions, number, seed):
+    def __init__(self, value, actions, phases, number, seed):
         if not isinstance(value, dict) or set(value) - set(FIELDS):
             raise BadRule(f"unknown fields: {sorted(set(value) - set(FIELDS)) if isinstance(value, dict) else value!r}")
         for name, kind in FIELDS.items():
@@ -44,7 +44,7 @@ class Rule:
             raise BadRule(f"{self.type} has no {sorted(set(action) - set(actions[self.type]))}")
         self.value, self.action = value, action
         self.id = value.get("id") or f"rule-{number}"
-        self.phase = value.get("phase", "before")
+        self.phase = value.get("phase", phases.get(self.type, "before"))
         if self.phase not in PHASES:
             raise BadRule(f"phase {self.phase!r}")
         self.nth, self.times, self.prob = value.get("nth", 1), value.get("times"), value.get("prob", 1)
@@ -75,9 +75,9 @@ class Rule:
 
 
 class Faults:
-    def __init__(self, actions, seed=0):
-        """`actions`: each one's name and the set of its parameters."""
-        self.actions, self.seed = actions, seed
+    def __init__(self, actions, seed=0, phases=None):
+        """`actions`: each one's name and the set of its parameters; `phases`: an action's phase when its rule names none (before)."""
+        self.actions, self.seed, self.phases = actions, seed, phases or {}
         self.rules = []
         self.count = 0
 
@@ -87,7 +87,7 @@ class Faults:
         made = []
         for value in values:
             self.count += 1
-            made.append(Rule(value, self.actions, self.count, self.seed))
+            made.append(Rule(value, self.actions, self.phases, self.count, self.seed))
         return made
 
     def load(self, values):
