@@ -273,6 +273,25 @@ uint64_t role_ledger_age_ms(role_ledger_t *ledger, const char *stamp)
     return item != NULL ? clock_mono_ms() - item->asked_ms : 0;
 }
 
+bool role_ledger_is_live(const role_ledger_t *ledger, const char *stamp)
+{
+    const item_t *item = ledger != NULL ? role_ledger_find(ledger, stamp) : NULL;
+    return item != NULL && !item->is_gone;
+}
+
+size_t role_ledger_live(const role_ledger_t *ledger)
+{
+    return ledger != NULL ? ledger->live_count : 0;
+}
+
+void role_ledger_on_gone(role_ledger_t *ledger, void (*on_gone)(void *data), void *data)
+{
+    if (ledger == NULL)
+        return;
+    ledger->on_gone = on_gone;
+    ledger->on_gone_data = data;
+}
+
 const char *role_ledger_installation(const role_ledger_t *ledger)
 {
     return ledger != NULL ? ledger->installation : "";

@@ -28,7 +28,7 @@ enum {
     JANITOR_LIST_MS = 60 * 1000,    /* between two listings at the provider */
     JANITOR_LISTED_MAX = 4096,      /* sandboxes of one listing that are looked at */
     JANITOR_ADOPTED_AT_ONCE = 64,   /* adoptions a round */
-    JANITOR_WORKERS = 4,            /* removals at once */
+    JANITOR_WORKERS = 4,            /* removals at once, unless the wall says otherwise */
     JANITOR_ATTEMPT_MS = 15 * 1000, /* one removal, and one listing */
     JANITOR_RETRY_MIN_MS = 1000,    /* after a removal that did not confirm; doubles, with jitter */
     JANITOR_RETRY_MAX_MS = 60 * 1000,
@@ -59,6 +59,7 @@ typedef struct {
     uint32_t unseen_ms;
     /* An entry younger than this is left alone when its instance is dead: its creation may be under way. */
     uint32_t settle_ms;
+    uint32_t workers; /* removals at once; 0 = JANITOR_WORKERS */
     /* In a coroutine that may be canceled: one try to delete it and to confirm that it is gone, by its ID, or by its
      * stamp where the ID is not known. An ID that was found goes to `id`. */
     sandbox_removal_t (*remove)(void *self, const ledger_entry_t *entry, char id[LEDGER_PROVIDER_ID_MAX + 1],
@@ -106,6 +107,12 @@ void role_ledger_gone(role_ledger_t *ledger, const char *stamp);
 void role_ledger_void(role_ledger_t *ledger, const char *stamp);
 /* Ms since its creation was asked for; 0 when it is not known. */
 uint64_t role_ledger_age_ms(role_ledger_t *ledger, const char *stamp);
+/* Whether one of this role is not confirmed to be gone, and how many are not: those in use, those being removed, and
+ * those that were taken over. */
+bool role_ledger_is_live(const role_ledger_t *ledger, const char *stamp);
+size_t role_ledger_live(const role_ledger_t *ledger);
+/* `on_gone` (NULL: nobody) is called whenever one is gone; it may only wake somebody. */
+void role_ledger_on_gone(role_ledger_t *ledger, void (*on_gone)(void *data), void *data);
 /* The installation's identity, for labels; "" while it is not known. */
 const char *role_ledger_installation(const role_ledger_t *ledger);
 /* Whether an identity is another installation's. False while ours is not known. */

@@ -72,7 +72,9 @@ struct role_ledger {
     bool is_up; /* connected, and the identity is known */
     uint64_t begun_ms;
     item_t *items;
-    size_t item_count;
+    size_t item_count, live_count; /* live: not confirmed to be gone */
+    void (*on_gone)(void *data);
+    void *on_gone_data;
     loop_timer_t beat_timer, write_timer, work_timer;
     co_t *janitor;
     bool is_ending, has_left;

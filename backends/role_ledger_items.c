@@ -69,6 +69,7 @@ item_t *role_ledger_item(role_ledger_t *ledger, const char *stamp)
     item->next = ledger->items;
     ledger->items = item;
     ++ledger->item_count;
+    ++ledger->live_count;
     return item;
 }
 
@@ -238,11 +239,16 @@ void role_ledger_item_changed(item_t *item)
 
 void role_ledger_item_gone(item_t *item)
 {
+    role_ledger_t *ledger = item->ledger;
     item_check(item);
+    if (!item->is_gone)
+        --ledger->live_count;
     item->is_gone = true;
+    if (ledger->on_gone != NULL)
+        ledger->on_gone(ledger->on_gone_data);
     if (item->released_ms == 0)
         item->released_ms = clock_mono_ms();
-    role_ledger_meters(item->ledger);
+    role_ledger_meters(ledger);
     fault_point("ledger.gone");
     role_ledger_item_send(item);
 }

@@ -112,12 +112,18 @@ static item_t *next_due(const role_ledger_t *ledger, uint64_t now_ms, uint64_t *
     return found;
 }
 
+static size_t workers_max(const role_ledger_t *ledger)
+{
+    uint32_t workers = ledger->settings.sandboxes->workers;
+    return workers != 0 ? workers : JANITOR_WORKERS;
+}
+
 static void start_due(role_ledger_t *ledger)
 {
     uint64_t now_ms = clock_mono_ms(), soonest_ms;
     if (ledger->wall == NULL || ledger->settings.sandboxes->remove == NULL)
         return;
-    while (ledger->working < JANITOR_WORKERS) {
+    while (ledger->working < workers_max(ledger)) {
         item_t *item = next_due(ledger, now_ms, &soonest_ms);
         if (item == NULL) {
             if (soonest_ms != UINT64_MAX)

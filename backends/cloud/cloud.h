@@ -115,7 +115,9 @@ typedef struct {
     const cloud_ops_t *ops;
     void *self; /* of every op */
     tier_t tier;
-    const char *problem; /* NULL, or why the configuration runs nothing; borrowed */
+    uint32_t capacity;           /* sandboxes at once; 0 = host->capacity, which also is the most */
+    uint32_t creates_per_minute; /* 0 = SANDBOX_CLOUD_CREATES_PER_MINUTE */
+    const char *problem;         /* NULL, or why the configuration runs nothing; borrowed */
 } cloud_settings_t;
 
 /* Reads the group "Clouds" of the options. */
@@ -130,6 +132,8 @@ bool cloud_prove(cloud_t *cloud, backend_facts_t *facts, char failure[BACKEND_TE
 void cloud_run(cloud_t *cloud, backend_run_t *run);
 /* The wall may not be what was proven: the next proof tries it for real, and comes soon. */
 void cloud_suspect(cloud_t *cloud, const char *why);
+/* backend_sandboxes_t.unseen_ms: `usual`, or what the test builds' PLIMSOLL_CLOUD_UNSEEN says. */
+uint32_t cloud_unseen_ms(uint32_t usual);
 /* For a provider's own long waits: coroutine sleeps until `deadline_us` at most; false when canceled. */
 bool cloud_sleep_ms(uint32_t ms, uint64_t deadline_us);
 

@@ -13,12 +13,13 @@
 
 #include "backends/backend.h"
 #include "backends/cloud/cloud_text.h"
+#include "config/base_url.h"
 #include "core/buffer.h"
 #include "core/http_client.h"
 #include "core/loop.h"
 
 enum {
-    CLOUD_BASE_MAX = 512,                 /* bytes of a base URL */
+    CLOUD_BASE_MAX = BASE_URL_MAX,        /* bytes of a base URL */
     CLOUD_URL_MAX = 8 * 1024,             /* of a whole one */
     CLOUD_ERROR_BODY_MAX = 64 * 1024,     /* of an answer that is no success */
     CLOUD_OBJECT_MAX = 1024 * 1024,       /* of one object */
@@ -65,15 +66,13 @@ bool cloud_trouble(cloud_trouble_t *trouble, cloud_fault_t fault, const char *me
 /* --- where to --- */
 
 typedef struct {
-    char url[CLOUD_BASE_MAX + 1]; /* without a slash at the end */
-    char host[256];               /* without the brackets of an IPv6 address */
+    char url[CLOUD_BASE_MAX + 1];     /* without a slash at the end */
+    char host[BASE_URL_HOST_MAX + 1]; /* lower case, without the brackets of an IPv6 address */
     uint16_t port;
     bool is_https;
 } cloud_base_t;
 
-/* Whether `text` is a base URL a credential may be sent to: absolute, https (http to localhost or a loopback address),
- * without user, query and fragment, path in unencoded visible ASCII without "." and ".." segments. Otherwise a literal
- * says what is wrong. */
+/* Takes a base URL apart. NULL, or why a credential may not be sent there (config/base_url.h). */
 const char *cloud_base_parse(const char *text, cloud_base_t *out);
 /* Appends `text` with everything but RFC 3986's unreserved bytes escaped. False when the buffer is full. */
 bool cloud_url_escape(buffer_t *out, const char *text);

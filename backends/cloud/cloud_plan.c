@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/mem.h"
+#include "core/random.h"
 #include "records/project_rules.h"
 
 enum {
@@ -12,11 +13,21 @@ enum {
     MODE_FILE = 0644,
     MODE_SCRIPT = 0755,
     FIRST_CAP = 16,
+    UNIQUE_BYTES = 16,
 };
 
 static const char NODE[] = "node", SHELL[] = "/bin/sh", SNIPPET_FILE[] = "main.cjs";
 
 /* --- texts the plan owns --- */
+
+static void keep(cloud_plan_t *plan, char *text)
+{
+    if (plan->_text_count == plan->_text_cap) {
+        plan->_text_cap = plan->_text_cap != 0 ? plan->_text_cap * 2 : FIRST_CAP;
+        plan->_texts = mem_realloc(plan->_texts, plan->_text_cap * sizeof(*plan->_texts));
+    }
+    plan->_texts[plan->_text_count++] = text;
+}
 
 static char *join(cloud_plan_t *plan, const char *a, const char *separator, const char *b)
 {
@@ -25,12 +36,28 @@ static char *join(cloud_plan_t *plan, const char *a, const char *separator, cons
     memcpy(text, a, a_len);
     memcpy(text + a_len, separator, s_len);
     memcpy(text + a_len + s_len, b, b_len);
-    if (plan->_text_count == plan->_text_cap) {
-        plan->_text_cap = plan->_text_cap != 0 ? plan->_text_cap * 2 : FIRST_CAP;
-        plan->_texts = mem_realloc(plan->_texts, plan->_text_cap * sizeof(*plan->_texts));
-    }
-    plan->_texts[plan->_text_count++] = text;
+    keep(plan, text);
     return text;
+}
+
+/* The pattern with its '*' replaced. */
+static const char *place(cloud_plan_t *plan, const char *pattern, const char *unique)
+{
+    const char *star = strchr(pattern, '*');
+    if (star == NULL)
+        return pattern;
+    char *before = mem_strndup(pattern, (size_t)(star - pattern));
+    const char *text = join(plan, before, unique, star + 1);
+    free(before);
+    return text;
+}
+
+static void place_all(cloud_plan_t *plan, const cloud_layout_t *layout)
+{
+    char unique[2 * UNIQUE_BYTES + 1];
+    random_hex(unique, UNIQUE_BYTES);
+    plan->project_directory = place(plan, layout->project, unique);
+    plan->scripts_directory = place(plan, layout->scripts, unique);
 }
 
 static void add_file(cloud_plan_t *plan, cloud_file_t file)
@@ -73,7 +100,7 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-static size_t unique(const char **texts, size_t count)
+static size_t each_once(const char **texts, size_t count)
 {
     size_t kept = 0;
     for (size_t i = 0; i < count; ++i)
@@ -113,7 +140,7 @@ static void set_directories(cloud_plan_t *plan, texts_t *directories)
 {
     qsort(directories->list, directories->count, sizeof(*directories->list), by_text);
     plan->directories = directories->list;
-    plan->directory_count = unique(directories->list, directories->count);
+    plan->directory_count = each_once(directories->list, directories->count);
 }
 
 static const char *file_that_is_a_directory(const cloud_plan_t *plan)
@@ -165,13 +192,12 @@ static cloud_planned_t check_project(const Plimsoll__V1__ProjectRun *project, ch
     return CLOUD_PLAN_MADE;
 }
 
-static void plan_files(cloud_plan_t *plan, const cloud_layout_t *layout, const Plimsoll__V1__ProjectRun *project,
-                       texts_t *directories)
+static void plan_files(cloud_plan_t *plan, const Plimsoll__V1__ProjectRun *project, texts_t *directories)
 {
-    size_t from_len = strlen(layout->project);
-    texts_add(directories, layout->project);
+    size_t from_len = strlen(plan->project_directory);
+    texts_add(directories, plan->project_directory);
     for (size_t i = 0; i < project->n_files; ++i) {
-        const char *path = join(plan, layout->project, "/", project->files[i]->path);
+        const char *path = join(plan, plan->project_directory, "/", project->files[i]->path);
         add_file(plan, (cloud_file_t){.path = path,
                                       .content = project->files[i]->content.data,
                                       .len = project->files[i]->content.len,
@@ -181,56 +207,55 @@ static void plan_files(cloud_plan_t *plan, const cloud_layout_t *layout, const P
 }
 
 /* A script a step: an argument is limited to 128 KiB in many guests, and a file is not. */
-static void plan_steps(cloud_plan_t *plan, const cloud_layout_t *layout, const char *stamp,
-                       const Plimsoll__V1__ProjectRun *project, texts_t *directories)
+static void plan_steps(cloud_plan_t *plan, const Plimsoll__V1__ProjectRun *project, texts_t *directories)
 {
-    const char *directory = join(plan, layout->scripts, "-", stamp);
-    texts_add(directories, directory);
+    texts_add(directories, plan->scripts_directory);
     plan->steps = mem_alloc_array(project->n_steps, sizeof(*plan->steps));
     for (size_t i = 0; i < project->n_steps; ++i) {
         char name[32];
         snprintf(name, sizeof(name), "step-%zu.sh", i + 1);
-        const char *path = join(plan, directory, "/", name);
+        const char *path = join(plan, plan->scripts_directory, "/", name);
         add_file(plan, (cloud_file_t){.path = path,
                                       .content = project->steps[i],
                                       .len = strlen(project->steps[i]),
                                       .mode = MODE_SCRIPT,
                                       .is_ours = true});
-        add_step(plan, SHELL, path, layout->project);
+        add_step(plan, SHELL, path, plan->project_directory);
     }
 }
 
-static void plan_artifacts(cloud_plan_t *plan, const cloud_layout_t *layout, const Plimsoll__V1__ProjectRun *project)
+static void plan_artifacts(cloud_plan_t *plan, const Plimsoll__V1__ProjectRun *project)
 {
     plan->artifacts = mem_alloc_array(project->n_artifacts + 1, sizeof(*plan->artifacts));
     plan->artifact_paths = mem_alloc_array(project->n_artifacts + 1, sizeof(*plan->artifact_paths));
     for (size_t i = 0; i < project->n_artifacts; ++i) {
         plan->artifacts[i] = project->artifacts[i];
-        plan->artifact_paths[i] = join(plan, layout->project, "/", project->artifacts[i]);
+        plan->artifact_paths[i] = join(plan, plan->project_directory, "/", project->artifacts[i]);
     }
     plan->artifact_count = project->n_artifacts;
 }
 
-static cloud_planned_t plan_project(cloud_plan_t *plan, const cloud_layout_t *layout, const char *stamp,
+static cloud_planned_t plan_project(cloud_plan_t *plan, const cloud_layout_t *layout,
                                     const Plimsoll__V1__ProjectRun *project, char why[WHY_MAX])
 {
     texts_t directories = {NULL, 0, 0};
     cloud_planned_t planned = check_project(project, why);
     if (planned != CLOUD_PLAN_MADE)
         return planned;
+    place_all(plan, layout);
     plan->file_cap = project->n_files + project->n_steps;
     plan->files = mem_alloc_array(plan->file_cap, sizeof(*plan->files));
     plan->stream_max = CLOUD_STEP_STREAM_MAX;
     plan->output_max = CLOUD_OUTPUT_MAX;
     plan->artifacts_max = CLOUD_ARTIFACTS_MAX_BYTES;
-    plan_files(plan, layout, project, &directories);
-    plan_steps(plan, layout, stamp, project, &directories);
-    plan_artifacts(plan, layout, project);
+    plan_files(plan, project, &directories);
+    plan_steps(plan, project, &directories);
+    plan_artifacts(plan, project);
     set_directories(plan, &directories);
     const char *both = file_that_is_a_directory(plan);
     if (both == NULL)
         return CLOUD_PLAN_MADE;
-    snprintf(why, WHY_MAX, "%s is a file and a directory of other files", both + strlen(layout->project) + 1);
+    snprintf(why, WHY_MAX, "%s is a file and a directory of other files", both + strlen(plan->project_directory) + 1);
     return CLOUD_PLAN_SETUP;
 }
 
@@ -241,16 +266,17 @@ void cloud_plan_snippet(cloud_plan_t *plan, const cloud_layout_t *layout, const 
     texts_t directories = {NULL, 0, 0};
     *plan = (cloud_plan_t){
         .file_cap = 1, .stream_max = CLOUD_SNIPPET_STREAM_MAX, .output_max = 2 * CLOUD_SNIPPET_STREAM_MAX};
+    place_all(plan, layout);
     plan->files = mem_alloc_array(1, sizeof(*plan->files));
     plan->steps = mem_alloc_array(1, sizeof(*plan->steps));
-    const char *path = join(plan, layout->project, "/", SNIPPET_FILE);
+    const char *path = join(plan, plan->project_directory, "/", SNIPPET_FILE);
     add_file(plan, (cloud_file_t){.path = path, .content = code, .len = len, .mode = MODE_FILE, .is_ours = true});
-    add_step(plan, NODE, path, layout->project);
-    texts_add(&directories, layout->project);
+    add_step(plan, NODE, path, plan->project_directory);
+    texts_add(&directories, plan->project_directory);
     set_directories(plan, &directories);
 }
 
-cloud_planned_t cloud_plan_make(cloud_plan_t *plan, const cloud_layout_t *layout, const char *stamp,
+cloud_planned_t cloud_plan_make(cloud_plan_t *plan, const cloud_layout_t *layout,
                                 const Plimsoll__V1__RunRequest *request, char why[WHY_MAX])
 {
     *plan = (cloud_plan_t){.file_count = 0};
@@ -260,7 +286,7 @@ cloud_planned_t cloud_plan_make(cloud_plan_t *plan, const cloud_layout_t *layout
         cloud_plan_snippet(plan, layout, request->javascript->code, strlen(request->javascript->code));
         return CLOUD_PLAN_MADE;
     case PLIMSOLL__V1__RUN_REQUEST__PAYLOAD_PROJECT:
-        return plan_project(plan, layout, stamp, request->project, why);
+        return plan_project(plan, layout, request->project, why);
     default:
         break;
     }

@@ -22,11 +22,11 @@ enum {
     CLOUD_EXIT_FLOOD = 153,                      /* 128 + SIGXFSZ: output past what is carried at all */
 };
 
-/* Where things lie in the guest. Literals; absolute, without a slash at the end. */
+/* Where things lie in the guest. Literals; absolute, without a slash at the end; a '*' stands for 32 random hex digits,
+ * the same in both, which nobody else has. */
 typedef struct {
-    const char *project; /* "/home/user/project": the working directory */
-    const char *scripts; /* "/home/user/.gw": with "-" and the stamp it is a directory nobody else has */
-    const char *user;    /* NULL, or for providers that want one */
+    const char *project; /* "/home/user/project": the working directory, of snippets too */
+    const char *scripts; /* "/home/user/.gw-*": of what is ours and no file of the project */
 } cloud_layout_t;
 
 typedef struct {
@@ -44,7 +44,8 @@ typedef struct {
 } cloud_command_t;
 
 typedef struct {
-    cloud_file_t *files; /* the caller's in its order, then ours */
+    const char *project_directory, *scripts_directory; /* of the layout */
+    cloud_file_t *files;                               /* the caller's in its order, then ours */
     size_t file_count, file_cap;
     const char **directories; /* all that must exist, parents first, each once; the project directory is among them */
     size_t directory_count;
@@ -68,9 +69,8 @@ typedef enum {
                          setup_failed */
 } cloud_planned_t;
 
-/* `stamp` makes the directory of scripts unique. `why` is a text for the caller, without any of its bytes but a path.
- * Dispose of the plan whatever came. */
-cloud_planned_t cloud_plan_make(cloud_plan_t *plan, const cloud_layout_t *layout, const char *stamp,
+/* `why` is a text for the caller, without any of its bytes but a path. Dispose of the plan whatever came. */
+cloud_planned_t cloud_plan_make(cloud_plan_t *plan, const cloud_layout_t *layout,
                                 const Plimsoll__V1__RunRequest *request, char why[CLOUD_PATH_MAX + 128]);
 /* Of a snippet of our own: a wall's trial of itself. `code` is borrowed. */
 void cloud_plan_snippet(cloud_plan_t *plan, const cloud_layout_t *layout, const char *code, size_t len);
