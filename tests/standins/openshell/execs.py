@@ -14,7 +14,7 @@ from .schema import api
 from .state import DELETING
 from .wire import varint
 
-ENV = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/tmp", "USER": "sandbox", "LANG": "C.UTF-8"}
+ENV = {"HOME": "/tmp", "USER": "sandbox", "LANG": "C.UTF-8"}
 ARGS_MAX, ARG_MAX, ALL_MAX, WORKDIR_MAX = 1024, 32 * 1024, 256 * 1024, 4096
 READ = 64 * 1024
 MARK = re.compile(books.MARK.pattern.encode())

@@ -1,7 +1,6 @@
 """ForwardTcp: a connection into a sandbox's loopback, with the gateway's rules on tokens."""
 import asyncio
 import contextlib
-import sys
 
 from ..base import account as books
 from . import schema
@@ -13,27 +12,9 @@ CHUNK_MAX = 32 * 1024
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 # runs in the box, whose loopback is its own
 PUMP = """
-import os, select, socket, sys
-s = socket.create_connection((sys.argv[1], int(sys.argv[2])), 5)
-s.settimeout(None)
-reads = [0, s]
-while s in reads:
-    for r in select.select(reads, [], [])[0]:
-        if r == 0:
-            data = os.read(0, 65536)
-            if data:
-                s.sendall(data)
-            else:
-                reads.remove(0)
-                s.shutdown(socket.SHUT_WR)
-        else:
-            data = s.recv(65536)
-            if data:
-                view = memoryview(data)
-                while view:
-                    view = view[os.write(1, view):]
-            else:
-                reads.remove(s)
+const s = require("net").connect({port: +process.argv[2], host: process.argv[1], allowHalfOpen: true});
+s.on("error", () => process.exit(1));
+process.stdin.pipe(s).pipe(process.stdout);
 """
 
 
@@ -123,7 +104,7 @@ async def canned(sandbox, given, show):
 
 
 async def in_box(box, target, given, show):
-    process = await box.spawn([sys.executable, "-I", "-S", "-c", PUMP, target.host.replace("localhost", "127.0.0.1"), str(target.port)], cwd="/", user="user", stdin=True)
+    process = await box.spawn(["node", "-e", PUMP, target.host.replace("localhost", "127.0.0.1"), str(target.port)], cwd="/", user="user", stdin=True)
 
     async def give():
         async for data in given:
