@@ -30,7 +30,7 @@ def pytest_unconfigure(config):
 def pytest_generate_tests(metafunc):
     for fixture, several in (("wall", walls.WALLS), ("local_wall", walls.LOCAL_WALLS)):
         if fixture in metafunc.fixturenames:
-            chosen = [w for w in several if WANTED is None or w.name in WANTED.split(",")]
+            chosen = [w for w in several if WANTED is None or w.is_called(WANTED.split(","))]
             if metafunc.definition.get_closest_marker("one_wall"):
                 chosen = chosen[:1]
             metafunc.parametrize(fixture, chosen, ids=repr, scope="module", indirect=True)
@@ -120,16 +120,32 @@ def local_wall(request):
 
 @pytest.fixture(scope="session")
 def all_walls():
-    """One gateway with every wall that can be had here. Its tests leave nothing in flight."""
-    chosen = [w for w in walls.WALLS if (WANTED is None or w.name in WANTED.split(",")) and w.can_be_had()]
+    """One gateway with every wall of this machine that can be had. Its tests leave nothing in flight."""
+    chosen = [w for w in walls.WALLS if w.shares_gateway and (WANTED is None or w.is_called(WANTED.split(","))) and w.can_be_had()]
     with _shared(g.Gateway(walls.settings_of(chosen))) as gw:
         yield gw.start()
 
 
+@pytest.fixture(scope="session")
+def gateway_of():
+    """The gateway that a cloud's wall has to itself, started at its first use; looked over at the end with the service's own books."""
+    with contextlib.ExitStack() as stack:
+        made = {}
+
+        def get(wall):
+            if wall not in made:
+                made[wall] = stack.enter_context(wall.gateway({"SANDBOX_MAX_CONCURRENT": "16"}))
+                made[wall].is_shared = True
+            return made[wall]
+        yield get
+
+
 @pytest.fixture
-def at(all_walls, wall):
-    """The shared gateway, with every run pinned to the wall."""
-    return walls.At(all_walls, wall)
+def at(request, wall):
+    """A gateway shared by many tests, with every run pinned to the wall."""
+    gw = request.getfixturevalue("all_walls") if wall.shares_gateway else request.getfixturevalue("gateway_of")(wall)
+    yield walls.At(gw, wall)
+    wall.look_over(gw)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 
+import clouds
 import engine as e
 import gateway as g
 from fake_engine import FakeEngine, edit, hang
@@ -84,7 +85,7 @@ class Wall:
     name = tier = None
     language = None
     kinds = ("javascript",)
-    environment = ""            # how the environment's identity begins
+    environment = ""            # a pattern of the environment's identity
     stream_max = 64 * 1024      # bytes kept of each of a snippet's streams
     timeout_max_ms, timeout_default_ms = 30000, 5000
     settings = {}               # for a gateway with this wall alone
@@ -92,12 +93,21 @@ class Wall:
     gone_s = 1.5                # from the end of a run to the end of its sandbox
     proof_s = 3                 # the longest its proof takes here
     recovery_s = 30             # from the death of its role to service
+    late_s = 0.4                # an answer after its deadline, on a machine that does nothing else
+    ends_early_s = 0            # how long before its deadline a run may be ended, where the guest's own clock does it
+    shares_gateway = True       # in the tests: one of several of a gateway
+    waits_for_holders = False   # whether a run lasts as long as somebody whom it left holds its output
+    # How a program ends that prints without end: its "time" is up, its "pipe" is closed on it, or it is past the "budget" of what is carried.
+    flood_ends = "time"
     # what a run gets whose sandbox or role acts up in a step, as (the run's verdict, its reason): of every wall
     failed_steps = {"create": ("refused", "capacity"), "stage": ("refused", "capacity"), "execute": ("unknown", None),
                     "collect": ("unknown", None)}
 
     def __repr__(self):
         return self.name
+
+    def is_called(self, names):
+        return self.name in names or repr(self) in names
 
     def can_be_had(self):
         return True
@@ -118,6 +128,9 @@ class Wall:
     def expect_nothing_left(self):
         """Of any gateway that is gone."""
 
+    def look_over(self, gw):
+        """After each test on a gateway."""
+
     @contextlib.contextmanager
     def unprovable(self, gw):
         """The proof cannot be tried: evidence grows old."""
@@ -129,7 +142,7 @@ class Wall:
 
 class Wasm(Wall):
     name, tier, language = "wasm", "process", QuickJs()
-    environment = "quickjs-wasm:sha256:"
+    environment = "quickjs-wasm:sha256:[0-9a-f]{64}"
     impossible = {"SANDBOX_CPUS": "1", "SANDBOX_PIDS": "64", "SANDBOX_DISK_MB": "64"}
 
     def sandboxes(self, gw):
@@ -162,7 +175,7 @@ class Wasm(Wall):
 class Docker(Wall):
     name, tier, language = "docker", "container", Node()
     kinds = ("javascript", "project")
-    environment = "docker-image:sha256:"
+    environment = "docker-image:sha256:[0-9a-f]{64}"
     runtime = "runc"
     proof_s, recovery_s = 20, 60
     project_timeout_max_ms, project_timeout_default_ms = 120000, 30000
@@ -218,8 +231,124 @@ class Gvisor(Docker):
     name, tier, runtime = "gvisor", "kernel", "runsc"
 
 
+class Cloud(Wall):
+    """On somebody else's machines: a stand-in of the service that really runs commands, or the service itself (tests/live)."""
+    tier, language = "vm", Node()
+    kinds = ("javascript", "project")
+    timeout_max_ms, timeout_default_ms = 120000, 30000
+    project_timeout_max_ms, project_timeout_default_ms = 120000, 30000
+    step_stream_max, steps_max, artifacts_max = 1024 * 1024, 3 * 1024 * 1024, 8 * 1024 * 1024
+    gone_s, proof_s, recovery_s = 3, 10, 60
+    adopted_s = 60                  # from the death of a role to the end of the sandboxes it had: its lease, and two rounds of another's janitor
+    shares_gateway = False
+    standin = None                  # of clouds.py
+    standin_options = ()
+    canned = ("--exec=canned",)     # its options where nothing is really executed (tests/soak)
+    roomy = {}                      # settings for as many sandboxes as that takes, those whose end is not confirmed included
+    faulty_proof = refuting_proof = None    # rules for the stand-in: of the call that costs nothing
+    service = None                  # instead of the stand-in: what `make live` puts here
+    # of every gateway with a wall of a cloud that is tried against its stand-in
+    hasty = {"SANDBOX_CLOUD_CREATES_PER_MINUTE": "0", "PLIMSOLL_CLOUD_UNSEEN": "1500ms"}
+
+    def settings_for(self, cloud):
+        """Of a gateway, for this service."""
+        raise NotImplementedError
+
+    @property
+    def settings(self):
+        """Those of a service that nobody reaches: for a gateway that must not start."""
+        return self.settings_for(None)
+
+    def standin_process(self, **more):
+        return self.standin(*self.standin_options, **more)
+
+    @contextlib.contextmanager
+    def gateway(self, settings=None, spoilable=False):
+        with self.service or self.standin_process() as cloud:
+            with g.served(g.Gateway({"SANDBOX_PROVIDER": self.name, **self.hasty, **self.settings_for(cloud), **(settings or {})})) as gw:
+                gw.secrets += cloud.secrets
+                gw.cloud = cloud
+                yield gw.start()
+                self.expect_empty(gw)
+            assert cloud.alive() == [], "sandboxes outlived their gateway"
+            self.look_over(gw)
+
+    def expect_empty(self, gw):
+        """No slot, no entry in the ledger, no sandbox."""
+        gw.wait_inflight(0)
+        ledger = f'plimsoll_ledger_entries{{backend="{self.name}"}}'
+
+        def is_empty():
+            return gw.metrics().get(ledger) == 0 and not gw.cloud.alive()
+        g.wait_for(is_empty, "the ledger and the service's account to be empty", self.adopted_s)
+        assert gw.cloud.leaks() == []
+
+    def look_over(self, gw):
+        assert gw.cloud.violations() == []
+
+    def sandboxes(self, gw):
+        return set(gw.cloud.alive())
+
+    @contextlib.contextmanager
+    def _rule(self, gw, rule):
+        gw.cloud.add_fault(**rule)
+        try:
+            yield
+        finally:
+            gw.cloud.clear_faults()
+
+    def unprovable(self, gw):
+        return self._rule(gw, self.faulty_proof)
+
+    def refuted(self, gw):
+        return self._rule(gw, self.refuting_proof)
+
+
+class E2b(Cloud):
+    name = "e2b"
+    roomy = {"E2B_MAX_CONCURRENT": "1000"}
+    waits_for_holders = True
+    flood_ends = "budget"
+    impossible = {"SANDBOX_PIDS": "64", "SANDBOX_CPUS": "1.5"}
+
+    def settings_for(self, cloud):
+        where = cloud.settings if cloud else {"E2B_API_KEY": "e2b_" + "0" * 40, "E2B_API_URL": "http://127.0.0.1:9", "E2B_SANDBOX_URL": "http://127.0.0.1:9"}
+        return {**where, "E2B_MAX_CONCURRENT": "64", "E2B_CREATES_PER_SECOND": "1000"}
+
+
+class Dockercloud(Cloud):
+    name = "dockercloud"
+    api = "connect"
+    standin = getattr(clouds, "DockercloudStandin", None)
+    standin_options = ("--knobs", '{"quota_concurrent": 100, "quota_stored": 200}')
+    canned = ("--exec=canned", "--knobs", '{"quota_concurrent": 5000, "quota_stored": 5000}')
+    roomy = {"SANDBOX_DOCKERCLOUD_MAX_CONCURRENT": "1000"}
+    flood_ends = "pipe"
+    waits_for_holders = True
+
+    def settings_for(self, cloud):
+        where = {"SANDBOX_DOCKERCLOUD_IDENTIFIER": "nobody", "SANDBOX_DOCKERCLOUD_SECRET": "dckr_pat_0123456789", "SANDBOX_DOCKERCLOUD_API_URL": "http://127.0.0.1:9",
+                 "SANDBOX_DOCKERCLOUD_AUTH_URL": "http://127.0.0.1:9"}
+        return {"SANDBOX_DOCKERCLOUD_API": self.api, **(cloud.settings(self.api) if cloud else where)}
+
+
+class DockercloudRest(Dockercloud):
+    api = "rest"
+
+    def __repr__(self):
+        return "dockercloud-rest"
+
+
+class Openshell(Cloud):
+    name, tier = "openshell", "container"
+
+    def settings_for(self, cloud):
+        return cloud.settings if cloud else {"SANDBOX_OPENSHELL_ENDPOINT": "http://127.0.0.1:9"}
+
+
 LOCAL_WALLS = [Docker(), Gvisor()]
-WALLS = [Wasm(), *LOCAL_WALLS]
+CLOUD_WALLS = [w for w in () if w.standin]
+WALLS = [Wasm(), *LOCAL_WALLS, *CLOUD_WALLS]
 
 
 def pinned(wall, path=g.RUN):
