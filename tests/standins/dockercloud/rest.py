@@ -516,6 +516,16 @@ HANDLERS = {"createSandbox": create_sandbox, "listSandboxes": list_sandboxes, "g
 
 
 async def handle(call: Call) -> Answer:
+    try:
+        return await admitted(call)
+    except Refusal as wrong:
+        if "Cache-Control" in OPERATIONS.get(call.operation, {}).get("errorHeaders", ()):
+            wrong.headers["Cache-Control"] = "no-store"
+        raise
+
+
+async def admitted(call: Call) -> Answer:
+    """Whoever may ask, and asks in the document's form, is heard."""
     if not call.operation:
         call.violation(f"no such route: {call.request.method} {call.request.path}")
         if call.knob("unserved_html"):
