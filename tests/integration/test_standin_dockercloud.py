@@ -108,6 +108,21 @@ async def test_a_project_runs_step_by_step_in_its_folder(cloud, kind):
 
 @BOTH
 @together
+async def test_it_works_where_there_are_no_namespaces(kind):
+    with DockercloudStandin("--isolation", "plain") as cloud:
+        assert cloud.info()["boxes"]["mode"] == "plain"
+        async with client(kind, cloud) as api:
+            sandbox = await api.create()
+            await api.run(sandbox, ["mkdir", "-p", "--", "/tmp/p"])
+            await api.upload(sandbox, {"/tmp/p/a.js": b"require('fs').writeFileSync('out', process.cwd())"})
+            assert (await api.run(sandbox, wrapped("node", "/tmp/p/a.js"), workingDir="/tmp/p")).exit == 0
+            assert (await api.download(sandbox, ["/tmp/p/out"]))["/tmp/p/out"].endswith(b"/tmp/p")
+            await api.delete(sandbox)
+        assert cloud.violations() == [] and cloud.alive() == []
+
+
+@BOTH
+@together
 async def test_megabytes_come_back_as_they_went(cloud, kind):
     data = hashlib.shake_256(b"seed").digest(3 << 20)
     async with client(kind, cloud) as api:
@@ -335,6 +350,20 @@ async def test_a_quota_is_a_429_that_says_so(loose, kind):
         assert said.status == 429 and said.code == "resource_exhausted" and "QuotaFailure" in said.body.decode() and "retry-after" not in said.headers
         loose.knobs(quota_concurrent=100, quota_stored=1)
         assert (await api.create_call("gw-3")).status == 429
+
+
+@together
+async def test_connect_writes_the_details_of_an_error_as_protobuf(loose):
+    loose.knobs(quota_concurrent=0)
+    async with client(Connect, loose) as api:
+        [detail] = (await api.create_call()).json["details"]
+        assert detail["type"] == "google.rpc.QuotaFailure"
+        subject, text = b"\x0a\x07account", b"\x12\x14concurrent sandboxes"
+        assert base64.b64decode(detail["value"] + "==") == b"\x0a" + bytes([len(subject + text)]) + subject + text
+        loose.faults([{"step": "list", "action": {"type": "respond", "status": 429, "retry_info": 1.5}}])
+        with pytest.raises(Refused) as refused:
+            await api.names()
+        assert base64.b64decode(refused.value.said.json["details"][0]["value"] + "==") == b"\x0a\x08\x08\x01\x10\x80\xca\xb5\xee\x01"
 
 
 @together
@@ -840,6 +869,7 @@ async def test_faults_of_credentials(cloud):
         cloud.faults([{"step": "mint", "times": 1, "action": {"mint_wrong": {"audience": "other"}}}, {"step": "mint", "nth": 2, "action": {"mint_without": ["sandboxesExec"]}}])
         assert (await api.mint_call(sandbox)).json["audience"] == "other"
         assert (await api.mint_call(sandbox)).json["permissions"] == ["sandboxesFilesWrite", "sandboxesFilesRead"]
+        assert [r["hits"] for r in cloud.faults()] == [1, 1]
         cloud.clear_faults()
         cloud.knobs(clock_skew_ms=3_600_000)
         from datetime import datetime
@@ -1244,6 +1274,9 @@ async def test_an_answer_is_slow_stalls_or_breaks(cloud, kind):
         assert await names(latency_ms=150) == ([], 1) and time.monotonic() - before >= 0.15
         assert await names(latency_jitter_ms=20) == ([], 1)
         assert await names(type="delay", ms=10) == ([], 1)
+        before = time.monotonic()
+        cloud.faults([{"step": "list", "phase": "after", "action": {"type": "delay", "ms": 100}}])
+        assert await api.names() == ([], 1) and time.monotonic() - before >= 0.1
         with pytest.raises(asyncio.TimeoutError):
             await names(0.3, stall_after_bytes=1)
         with pytest.raises(asyncio.TimeoutError):
@@ -1264,6 +1297,21 @@ async def test_an_answer_is_slow_stalls_or_breaks(cloud, kind):
         said = await api.send("GET", api.management("sandboxes")) if kind is Rest else await api.ask("v1.SandboxService/ListSandboxes", {})
         assert len(said.body) > 19 << 20
     cloud.reset()
+
+
+@BOTH
+@together
+async def test_a_rule_is_meant_for_one_sandbox(loose, kind):
+    async with client(kind, loose) as api:
+        one, two = await api.create("gw-1"), await api.create("gw-2")
+        tell = functools.partial(loose.add_fault, action={"type": "respond", "status": 503})
+        tell(lease="gw-2", step="exec")
+        tell(sandbox=one.uid, step="policy")
+        tell(lease="gw-3", step="create")
+        assert (await api.run(one, wrapped("true"))).exit == 0 and (await api.exec_call(two, wrapped("true"))).status == 503
+        assert (await api.policy(one)).status == 503 and (await api.policy(two)).status == 200
+        assert (await api.create_call("gw-3")).status == 503 and (await api.create_call("gw-4")).status != 503
+        assert [r["hits"] for r in loose.faults()] == [1, 1, 1]
 
 
 @BOTH

@@ -1,4 +1,5 @@
 """The program: one port for the exchange, both APIs, the sandboxes' endpoints, the policy route and the control."""
+import asyncio
 import json
 import re
 
@@ -122,6 +123,8 @@ class Standin:
                 answer = refused(call, wrong)
             if turned.get("after"):
                 answer = injected(call) or answer
+        if wait := call.knob("latency_after_ms"):
+            await asyncio.sleep(wait / 1000)
         line.update(call.note, sandbox=call.sandbox)
         if answer is None or turned.get("drop_before_response") or turned.get("drop_reused_connection") and is_reused:
             return hang_up(request)

@@ -251,6 +251,7 @@ async def wait_operation(call: Call, message: dict) -> Answer:
     operation = call.world.operations.get(message["id"])
     if operation is None:
         raise Refusal("notFound", "operation not found")
+    call.sandbox = operation.sandbox.uid if operation.sandbox else ""
     wait = duration_seconds(message.get("timeout", "10s"))
     if wait is None:
         raise Refusal("invalidArgument", "timeout is no duration")

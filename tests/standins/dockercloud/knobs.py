@@ -1,9 +1,11 @@
 """What may be turned: the service's own settings, and what a fault rule does to the requests it meets.
 
 A rule is the base's (faults.py), with one field more, `step`: the same word for both APIs (create, read, list, delete, wait, poll, mint, policy, exec,
-upload, download, ...; see STEPS in rest.py and connect.py) or an operation's own name. Its action is {"type": "turn", KNOB: VALUE, ...}, or one of the
+upload, download, ...; see STEPS in rest.py and connect.py) or an operation's own name; `lease` is a sandbox's name, `sandbox` its id. Its action is {"type": "turn", KNOB: VALUE, ...}, or one of the
 short forms respond, delay, drop and stall. All rules that act on a request act together.
 """
+import json
+
 from ..base.faults import BadRule, Faults, Rule
 
 # For the whole service; a rule may turn any of these for its requests alone.
@@ -12,7 +14,7 @@ SERVICE = {
     "clock_skew_ms": 0, "quota_concurrent": 10, "quota_stored": 50, "policy_mode": "denyAll", "policy_allow": [], "policy_409": False,
     "policy_missing_field": "", "policy_put_ignored": False, "list_page_size": 0, "list_pages": 0, "list_hide": "", "enum_numbers": False, "unserved_html": False,
     "quoted_parts": False, "renew_unimplemented": False, "op_wait_unimplemented": False, "wrapper_required": True, "image_digest": "", "permissions": None,
-    "latency_ms": 0, "latency_jitter_ms": 0, "echo_secret": False, "rate_limit_reads": 0, "mint_limited": 0, "retry_after": None,
+    "latency_ms": 0, "latency_jitter_ms": 0, "latency_after_ms": 0, "echo_secret": False, "rate_limit_reads": 0, "mint_limited": 0, "retry_after": None,
     "create_pending_forever": False, "create_fails_after_accept": False, "delete_fails": 0, "delete_status": None, "delete_stale_once": 0,
     "refuse_credential_once": 0, "late_appearance_ms": 0, "time_scale": 1.0, "unique_names": False,
 }
@@ -33,6 +35,7 @@ def _turned(rule: Rule) -> dict:
     action, is_after = rule.action, rule.phase != "before"
     match rule.type:
         case "respond": return {**action, "status": action.get("status", 500), "after": is_after}
+        case "delay" if is_after: return {"latency_after_ms": action.get("ms", 0)}
         case "delay": return {"latency_ms": action.get("ms", 0), "latency_jitter_ms": action.get("jitter_ms", 0)}
         case "drop" if "bytes" in action: return {"drop_after_bytes": action["bytes"]}
         case "drop": return {"drop_before_response" if is_after else "drop_before_effect": True}
@@ -63,8 +66,32 @@ class Knobs(Faults):
         if not self.rules:
             return
         request = call.request
+        uid, name = whose(call) if any("lease" in r.value or "sandbox" in r.value for r in self.rules) else (None, None)
         for rule in self.rules:
-            is_meant = rule.step in (None, call.step, call.operation) and rule.matches_request(call.api, request.method, request.path, call.sandbox or None, None)
+            is_meant = rule.step in (None, call.step, call.operation) and rule.matches_request(call.api, request.method, request.path, uid, name)
             if is_meant and rule.acts():
                 call.turned.update(_turned(rule))
                 call.fault_id = rule.id
+
+
+def whose(call) -> tuple[str | None, str | None]:
+    """(id, name) of the sandbox that a request is about, as far as it says."""
+    uid, name = call.sandbox or None, None
+    if uid is None and call.body[:1] == b"{":
+        try:
+            message = json.loads(call.body)
+        except ValueError:
+            return None, None
+        inner = message.get("target", message)
+        reference = inner.get("sandbox") if isinstance(inner, dict) else None
+        if isinstance(reference, dict):
+            uid, name = reference.get("id"), reference.get("name")
+        elif operation := call.world.operations.get(message.get("id")):
+            uid = operation.sandbox and operation.sandbox.uid
+        else:
+            name = message.get("displayName", message.get("name"))
+    if name is None and uid in call.world.sandboxes:
+        name = call.world.sandboxes[uid].name
+    elif uid is None and name:
+        uid = next((s.uid for s in call.world.sandboxes.values() if s.name == name), None)
+    return uid, name

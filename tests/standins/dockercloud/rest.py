@@ -1,5 +1,6 @@
 """The REST API: management routes under /rest, a sandbox's own under /ep/{uid}. Section numbers are those of the backend's specification."""
 import base64
+import fnmatch
 import hashlib
 import secrets
 
@@ -399,7 +400,7 @@ def listed(call: Call, size: int, token: str, wanted: str, order: str) -> tuple[
     next_token = lambda at, left: base64.urlsafe_b64encode(f"{query}:{at}:{left}".encode()).decode()  # noqa: E731
     if empty > 1:
         return [], next_token(start, empty - 1)
-    rows = [s for s in world.visible() if matches(s, terms) and not (call.knob("list_hide") and s.name == call.knob("list_hide"))]
+    rows = [s for s in world.visible() if matches(s, terms) and not fnmatch.fnmatchcase(s.name, call.knob("list_hide"))]
     rows.sort(key=(lambda s: s.uid) if field_name == "name" else (lambda s: (s.created_at, s.uid)), reverse=direction == "desc")
     page = rows[start:start + size]
     return [s for s in page if world.read(s)], next_token(start + size, 0) if start + size < len(rows) else ""

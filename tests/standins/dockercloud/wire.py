@@ -44,10 +44,40 @@ def camel(code: str) -> str:
     return head + "".join(w.capitalize() for w in rest)
 
 
+# The fields of the details that are sent, in the order of their numbers from 1.
+DETAIL_FIELDS = {"google.rpc.ErrorInfo": ("reason", "domain"), "google.rpc.BadRequest": ("fieldViolations",), "google.rpc.QuotaFailure": ("violations",),
+                 "google.rpc.RetryInfo": ("retryDelay",), "docker.sandboxes.v1.EtagMismatch": ("currentEtag",), "fieldViolations": ("field", "description"),
+                 "violations": ("subject", "description")}
+
+
+def _proto(kind: str, fields: dict) -> bytes:
+    """A message of strings, messages and durations as protobuf."""
+    out = b""
+    for number, name in enumerate(DETAIL_FIELDS[kind], 1):
+        value = fields.get(name)
+        for one in value if isinstance(value, list) else [value] if value else ():
+            if isinstance(one, dict):
+                data = _proto(name, one)
+            elif name == "retryDelay":
+                seconds = duration_seconds(one) or 0.0
+                data = b"\x08" + _varint(int(seconds)) + b"\x10" + _varint(int(seconds % 1 * 1e9))
+            else:
+                data = one.encode()
+            out += bytes([number << 3 | 2]) + _varint(len(data)) + data
+    return out
+
+
+def _varint(value: int) -> bytes:
+    out = b""
+    while value > 127:
+        out, value = out + bytes([value & 127 | 128]), value >> 7
+    return out + bytes([value])
+
+
 def _as_any(detail: dict) -> dict:
-    """Connect writes a detail as its type and its bytes, with a readable copy beside; the bytes of these are not needed by anyone and left empty."""
-    rest = {k: v for k, v in detail.items() if k != "@type"}
-    return {"type": detail["@type"].rpartition("/")[2], "value": "", "debug": rest}
+    """Connect writes a detail as its type and its bytes (base64 without padding), with a readable copy beside."""
+    kind, fields = detail["@type"].rpartition("/")[2], {k: v for k, v in detail.items() if k != "@type"}
+    return {"type": kind, "value": base64_write(_proto(kind, fields)).rstrip("="), "debug": fields}
 
 
 def error_info(reason: str, domain: str = "sandboxes.docker.com") -> dict:

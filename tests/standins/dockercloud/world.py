@@ -130,7 +130,7 @@ class World:
         self.exchanges += 1
         now = self.wall()
         part = lambda v: base64.urlsafe_b64encode(json.dumps(v, separators=(",", ":")).encode()).decode().rstrip("=")  # noqa: E731
-        payload = {"exp": int(now + life), "iat": int(now), "sub": self.identifier, "jti": secrets.token_hex(8)}
+        payload = {"exp": int(now + life + self.knobs["clock_skew_ms"] / 1000), "iat": int(now), "sub": self.identifier, "jti": secrets.token_hex(8)}
         token = f"{part({'alg': 'none', 'typ': 'JWT'})}.{part(payload)}.{secrets.token_urlsafe(24)}"
         self.bearers = {t: e for t, e in self.bearers.items() if e > self.mono() - 60}
         self.bearers[token] = self.mono() + life
