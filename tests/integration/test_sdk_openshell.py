@@ -169,8 +169,8 @@ def test_exec_streams_in_order(client, ready):
 
 
 def test_large_output_is_whole(client, ready):
-    r = client.exec(ready, ["sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x"], workspace="default", no_login_shell=True)
-    assert r.exit_code == 0 and r.stdout == "x" * 3000000
+    r = client.exec(ready, ["sh", "-c", "yes | head -c 3000000"], workspace="default", no_login_shell=True)
+    assert r.exit_code == 0 and r.stdout == "y\n" * 1500000
 
 
 def test_a_session_stops_and_starts_and_keeps_its_files(client):
@@ -382,6 +382,42 @@ def test_deleting_ends_a_running_exec_as_unavailable(client, ready, stub):
 def test_nothing_leaves_a_sandbox(stub, ready):
     code, out, _ = Interactive(stub, ready, ["sh", "-c", "cat /proc/net/dev | tail -n +3 | cut -d: -f1; cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/cpu.max"]).close().result()
     assert code == 0 and out.decode().split() == ["lo", str(256 << 20), "50000", "100000"]
+
+
+PLACES = "/ /tmp /home /home/user /root /var /var/tmp /dev /dev/shm /usr /usr/lib /etc /opt /run /srv /mnt /proc /sys"
+
+
+def test_the_policy_holds_commands_to_its_paths(stub, ready, cloud):
+    if not cloud.info()["landlock"]:
+        pytest.skip("this kernel has no Landlock")
+    script = f"for d in {PLACES}; do (echo x > $d/probe-$$) 2>/dev/null && echo $d; done; echo x > /dev/null && echo null; cat /etc/hostname /root/x /home/user/.x 2>&1 | wc -l"
+    code, out, _ = Interactive(stub, ready, ["sh", "-c", script]).close().result()
+    assert code == 0 and out.decode().split() == ["/tmp", "null", "3"]
+
+
+def test_a_disk_cap_is_a_tmpfs_from_which_nothing_runs(client, stub):
+    asked = spec()
+    asked.template.driver_config.update({"docker": {"mounts": [{"type": "tmpfs", "target": "/tmp", "size_bytes": 8 << 20, "options": ["noexec"]}]}})
+    client.create(workspace="default", name="plp-disk", spec=asked)
+    wait(lambda: client.get("plp-disk", workspace="default").phase == api.SANDBOX_PHASE_READY)
+    script = "grep ' /tmp ' /proc/mounts | tail -n 1; cp /bin/true /tmp/t && /tmp/t; echo $?; yes | dd of=/tmp/f bs=1M count=9 iflag=fullblock 2>/dev/null; echo $?"
+    code, out, _ = Interactive(stub, "plp-disk", ["sh", "-c", script]).close().result()
+    mount, ran, wrote = out.decode().splitlines()
+    assert code == 0 and mount.split()[2] == "tmpfs" and {"noexec", "nosuid", "nodev", "size=8192k"} <= set(mount.split()[3].split(",")) and ran == "126" and wrote != "0"
+
+
+@pytest.mark.parametrize(("what", "script", "expected"), [
+    ("memory-max", "cat /sys/fs/cgroup/memory.max", "max"),
+    ("cpu-max", "cat /sys/fs/cgroup/cpu.max", "max 100000"),
+    ("net", "tail -n +3 /proc/net/dev | wc -l", None),
+    ("writable", "echo x > /var/tmp/x && echo written", "written"),
+])
+def test_a_place_that_is_not_what_was_asked_for(client, stub, cloud, what, script, expected):
+    cloud.fault("CreateSandbox", "box", what=what)
+    client.create(workspace="default", name="plp-box", spec=spec())
+    wait(lambda: client.get("plp-box", workspace="default").phase == api.SANDBOX_PHASE_READY)
+    code, out, _ = Interactive(stub, "plp-box", ["sh", "-c", script]).close().result()
+    assert code == 0 and (out.decode().strip() == expected if expected else int(out) > 1 or pathlib.Path("/proc/net/dev").read_text().count(":") == 1)
 
 
 def test_watch_tells_of_phases(stub, cloud, client):

@@ -122,13 +122,13 @@ class Nursery:
                 future.set_result(None)
         self.gone.clear()
 
-    async def bear(self, name, directory):
+    async def bear(self, name, directory, tmp=None, has_network=False):
         self.count += 1
         number = self.count
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.gone[number] = asyncio.get_running_loop().create_future()
         with theirs:
-            await self.channel.send({"id": number, "name": name, "directory": directory}, [theirs.fileno()])
+            await self.channel.send({"id": number, "name": name, "directory": directory, "tmp": tmp, "network": has_network}, [theirs.fileno()])
         return ours, number, self.gone[number]
 
     async def stop(self):
@@ -180,8 +180,9 @@ class Process:
 
 class Box:
     @classmethod
-    async def create(cls, directory=None, name="box", mode="auto") -> "Box":
-        """`directory` is where plain mode keeps its files; an empty one of its own when None."""
+    async def create(cls, directory=None, name="box", mode="auto", tmp=None, has_network=False) -> "Box":
+        """`directory` is where plain mode keeps its files; an empty one of its own when None. `tmp`: bytes of a /tmp of its own from which nothing is
+        executed (not in plain mode). `has_network`: the host's, which is what a wall must notice."""
         nursery = await Nursery.own(mode)
         self = cls()
         self.nursery, self.name = nursery, name
@@ -192,7 +193,7 @@ class Box:
         self.asked, self.processes, self.next = {}, {}, 0
         self.up = asyncio.get_running_loop().create_future()
         self.is_paused = False
-        sock, self.number, self.gone = await nursery.bear(name, self.directory)
+        sock, self.number, self.gone = await nursery.bear(name, self.directory, tmp, has_network)
         self.channel = _Channel(sock, self._message, self._end)
         try:
             await asyncio.wait_for(asyncio.shield(self.up), ANSWER_S)
@@ -258,8 +259,8 @@ class Box:
 
     # -- commands --
 
-    async def spawn(self, argv, env=None, cwd=None, user="user", stdin=False, pty=None, merge=False) -> Process:
-        """`user` is "user", "root" or (uid, gid). `pty` is (columns, rows): one terminal instead of three pipes. `merge`: one pipe for both outputs.
+    async def spawn(self, argv, env=None, cwd=None, user="user", stdin=False, pty=None, merge=False, landlock=None) -> Process:
+        """`landlock` is (paths to read, paths to write): nothing else is there for the command. `user` is "user", "root" or (uid, gid). `pty` is (columns, rows): one terminal instead of three pipes. `merge`: one pipe for both outputs.
         OSError when the command or the folder is not there."""
         self.next += 1
         process = Process(self, self.next)
@@ -294,7 +295,7 @@ class Box:
             self.asked[self.next] = future
             # registered first: its end may arrive in the same read as its start
             self.processes[self.next] = process
-            value = {"op": "spawn", "id": self.next, "argv": list(argv), "env": dict(env or {}), "cwd": cwd, "user": user, "tty": bool(pty)}
+            value = {"op": "spawn", "id": self.next, "argv": list(argv), "env": dict(env or {}), "cwd": cwd, "user": user, "tty": bool(pty), "landlock": landlock}
             await self.channel.send(value, theirs)
             answer, _ = await future
             if "error" in answer:

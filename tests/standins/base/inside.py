@@ -19,6 +19,7 @@ import struct
 import termios
 import time
 
+import landlock
 from messages import receive, send
 
 ENTRIES_MAX = 10000
@@ -138,6 +139,8 @@ class Inside:
                 env = {k: self.outside(v) for k, v in value["env"].items()}
                 env.setdefault("PATH", self.path)
                 argv = [self.outside(a) for a in value["argv"]]
+                if value.get("landlock") and self.directory is None:
+                    landlock.restrict(*value["landlock"])
                 os.execvpe(argv[0], argv, env)
             except OSError as e:
                 os.write(said_w, json.dumps({"error": e.errno, "text": f"{value['cwd'] if e.filename == value.get('cwd') else value['argv'][0]}: {os.strerror(e.errno)}"}).encode())

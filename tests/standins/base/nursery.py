@@ -110,7 +110,7 @@ class Recipe:
                     self.etc.append((path, f.read()))
         self.bin = ":".join(["/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", *(t + "/bin" for t in tools())])
 
-    def build(self, root, name, uid):
+    def build(self, root, name, uid, tmp):
         """A file system at `root`, ready to become /; `uid` owns what is made."""
         mount("box", root, "tmpfs", MS_NOSUID | MS_NODEV, f"mode=755,size={SIZE_MAX}" + (f",uid={uid},gid={uid}" if uid else ""))
         if uid:
@@ -119,7 +119,10 @@ class Recipe:
             libc.setfsuid(uid)
         for path in ("/etc", "/home", "/home/user", "/root", "/tmp", "/var", "/var/tmp", "/run", "/proc", "/dev", "/opt", "/srv", "/mnt"):
             os.mkdir(root + path)
-        os.chmod(root + "/tmp", 0o1777)
+        if tmp:
+            mount("tmp", root + "/tmp", "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, f"mode=1777,size={tmp}" + (f",uid={uid},gid={uid}" if uid else ""))
+        else:
+            os.chmod(root + "/tmp", 0o1777)
         os.chmod(root + "/var/tmp", 0o1777)
         os.chmod(root + "/root", 0o700)
         for target, link in self.links:
@@ -226,18 +229,18 @@ class Nursery:
                 raise
             self.mode, self.why_plain = "plain", str(e)
 
-    def bear(self, name, sock, directory):
+    def bear(self, name, sock, directory, tmp=None, has_network=False):
         """Forks a box's first process; the number outside."""
         sys.stdout.flush()
         if self.mode == "plain":
             pid = os.fork()
         else:
-            flags = NEWNS | NEWPID | NEWIPC | NEWUTS | NEWNET | (0 if os.geteuid() == 0 else NEWUSER)
+            flags = NEWNS | NEWPID | NEWIPC | NEWUTS | (0 if has_network else NEWNET) | (0 if os.geteuid() == 0 else NEWUSER)
             pid = check(libc.syscall(SYS_CLONE[platform.machine()], flags | signal.SIGCHLD, 0, 0, 0, 0), "clone")
         if pid:
             return pid
         try:
-            self.grow(name, sock, directory)
+            self.grow(name, sock, directory, tmp, has_network)
         except BaseException as e:  # noqa: BLE001
             try:
                 send(sock, {"up": False, "error": repr(e) + "".join(traceback.format_tb(e.__traceback__)[-1:])})
@@ -246,7 +249,7 @@ class Nursery:
         finally:
             os._exit(1)
 
-    def grow(self, name, sock, directory):
+    def grow(self, name, sock, directory, tmp, has_network):
         signal.set_wakeup_fd(-1)
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         self.sock.close()
@@ -263,8 +266,9 @@ class Nursery:
                 self.map_self()
             mount(None, "/", None, MS_REC | MS_PRIVATE)
             socket.sethostname(name[:60])
-            lo_up()
-            self.recipe.build(self.root, name, HOST_UID if as_root else 0)
+            if not has_network:
+                lo_up()
+            self.recipe.build(self.root, name, HOST_UID if as_root else 0, tmp)
             become_root_of(self.root)
             if as_root:
                 check(libc.setns(self.user_namespace, NEWUSER), "setns")
@@ -299,7 +303,7 @@ class Nursery:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)     # the parent decides
         users = "two" if os.geteuid() == 0 and self.mode == "ns" else "one"
-        send(self.sock, {"mode": self.mode, "users": users, "why_plain": self.why_plain})
+        send(self.sock, {"mode": self.mode, "users": users, "why_plain": self.why_plain, "tools": tools()})
         while True:
             ready, _, _ = select.select([self.sock, wake_r], [], [])
             if wake_r in ready:
@@ -317,7 +321,7 @@ class Nursery:
     def make(self, asked, fds):
         with socket.socket(fileno=fds[0]) as sock:
             try:
-                pid = self.bear(asked["name"], sock, asked.get("directory"))
+                pid = self.bear(asked["name"], sock, asked.get("directory"), asked.get("tmp"), asked.get("network"))
                 self.boxes[pid] = asked["id"]
                 send(self.sock, {"born": asked["id"], "pid": pid})
             except OSError as e:

@@ -76,7 +76,7 @@ async def start(a):
 
     def info():
         return {"standin": "openshell", "version": VERSION, "tls": context is not None, "exec": a.exec, "boxes": mode,
-                "isolates": mode["mode"] == "ns", "image_files": sorted(files)}
+                "isolates": mode["mode"] == "ns", "landlock": gateway.has_landlock, "image_files": sorted(files)}
     control = Control(token, gateway, info)
     admin_port = await control.listen(*a.admin_listen)
 

@@ -360,10 +360,14 @@ async def furnish(gateway, sandbox):
     box = sandbox.box
     for guest, (data, mode) in gateway.image_files.items():
         await box.write(place_of(gateway, guest), data, mode=mode, user="root")
-    spec = sandbox.spec.template
     if box.mode != "ns":
         return
-    for name, text in limits_of(spec).items():
+    limits = limits_of(sandbox.spec.template)
+    if sandbox.box_fault == "memory-max":
+        limits["memory.max"] = "max\n"
+    elif sandbox.box_fault == "cpu-max":
+        limits["cpu.max"] = "max 100000\n"
+    for name, text in limits.items():
         await box.write(f"/sys/fs/cgroup/{name}", text.encode(), mode=0o444, user="root")
 
 
@@ -387,6 +391,25 @@ def place_of(gateway, guest):
     return EVERYWHERE + guest if guest.startswith(("/usr/", "/bin/", "/lib/", "/sbin/")) else guest
 
 
+def paths_of(gateway, sandbox):
+    """What the sandbox's policy lets a command read and write, for the kernel to hold it to; None where there is no policy or no Landlock."""
+    if not sandbox.has_policy or not gateway.has_landlock or sandbox.box_fault == "no-landlock":
+        return None
+    allowed = sandbox.spec.policy.filesystem
+    # what stands for a path of the image elsewhere in the box
+    read_only = [*allowed.read_only, EVERYWHERE, *sandbox.box.nursery.info["tools"]]
+    return read_only, [*allowed.read_write, *(["/usr", "/var/tmp", "/home"] if sandbox.box_fault == "writable" else [])]
+
+
+def tmp_of(sandbox):
+    """Bytes of the tmpfs that the driver's configuration wants at /tmp, or None."""
+    docker = sandbox.spec.template.driver_config["docker"] if "docker" in sandbox.spec.template.driver_config else {}
+    for mount in docker["mounts"] if "mounts" in docker else ():
+        if mount["type"] == "tmpfs" and mount["target"] == "/tmp":
+            return int(mount["size_bytes"]) if "size_bytes" in mount else None
+    return None
+
+
 async def in_box(gateway, x, stdin, cancel_kills):
     box, request, call = x.sandbox.box, x.request, x.call
     line = line_of(request)
@@ -394,7 +417,7 @@ async def in_box(gateway, x, stdin, cancel_kills):
         line = line.replace(guest, place_of(gateway, guest))
     argv = ["/bin/sh", "-c", line] if request.no_login_shell else ["/bin/bash", "-lc", line]
     pty = (request.cols or 80, request.rows or 24) if request.tty else None
-    process = await box.spawn(argv, env=ENV, cwd="/tmp", user="user", stdin=True, pty=pty)
+    process = await box.spawn(argv, env=ENV, cwd="/tmp", user="user", stdin=True, pty=pty, landlock=paths_of(gateway, x.sandbox))
     x.line["pid"] = process.pid
     chunk = gateway.settings["chunk"]
 

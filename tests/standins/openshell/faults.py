@@ -40,6 +40,7 @@ CHANGES = {
     "clock": {"ms"},
     "forward": {"what"},
     "driver-config": set(),
+    "box": {"what"},
 }
 ACTIONS = {**{k: v | _WHERE for k, v in ENDS.items()}, **FLOWS, **CHANGES}
 

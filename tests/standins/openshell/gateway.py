@@ -9,6 +9,7 @@ import functools
 import re
 
 from ..base import account as books
+from ..base import landlock
 from ..base.box import Box, BoxError
 from . import execs, faults, forwards, schema
 from .calls import NAMES, Call, Over, Refuse
@@ -46,6 +47,7 @@ class Gateway:
         self.account, self.faults = account, rules
         self.is_tls, self.auth, self.bearers = is_tls, auth, set(bearers)
         self.is_canned, self.image_files = canned, dict(image_files)
+        self.has_landlock = landlock.abi() > 0
         self.stream_window, self.ping_s, self.ping_wait_s = stream_window, ping_s, ping_wait_s
         self.loop = asyncio.get_running_loop()
         self.connections = set()
@@ -224,6 +226,8 @@ class Gateway:
         sandbox = Sandbox(self, workspace, name, request.labels, request.annotations, spec, self.account.clock.wall() + ahead, field_bytes(call.data, 1))
         self.sandboxes[workspace, name] = sandbox
         self.book(sandbox)
+        if rule is not None and rule.type == "box":
+            sandbox.box_fault = rule.get("what")
         if not self.is_canned:
             sandbox.being_made = self.keep(self.make_box(sandbox))
         if rule is not None and rule.type == "phase":
@@ -291,7 +295,7 @@ class Gateway:
 
     async def make_box(self, sandbox):
         try:
-            sandbox.box = await Box.create(name=sandbox.name)
+            sandbox.box = await Box.create(name=sandbox.name, tmp=execs.tmp_of(sandbox), has_network=sandbox.box_fault == "net")
             await execs.furnish(self, sandbox)
             await self.start_main(sandbox)
         except (BoxError, OSError) as e:

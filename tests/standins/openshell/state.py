@@ -48,6 +48,7 @@ class Sandbox:
         self.tokens = []
         self.forwards = 0
         self.box = self.main = None
+        self.box_fault = None       # what is wrong with the place itself
         self.being_made = None      # the task that makes its box
         self.execs = []
         self.watchers = set()
