@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "config/provider.h"
 #include "core/clock.h"
 #include "core/fault.h"
 #include "core/mem.h"
@@ -308,12 +309,21 @@ static uint32_t hold_ms(const run_t *run, uint32_t lease_ms)
     return lease_ms + PAID_TEARDOWN_MS + (run->hold.is_billed ? LEDGER_MS : 0);
 }
 
-static uint32_t longest_timeout(const placement_t *placement)
+/* A wall that has a long way before and after the run's own time. STORE_LEASE_MARGIN_MS holds what the others take. */
+static uint32_t way_ms(const char *backend)
+{
+    const provider_t *provider = provider_find(backend);
+    return provider != NULL && provider->late_ms > DOCKER_LATE_MS ? provider->late_ms - DOCKER_LATE_MS : 0;
+}
+
+static uint32_t longest_way(const front_t *front, const placement_t *placement)
 {
     uint32_t longest = 0;
-    for (size_t i = 0; i < placement->count; i++)
-        if (placement->timeout_ms[i] > longest)
-            longest = placement->timeout_ms[i];
+    for (size_t i = 0; i < placement->count; i++) {
+        uint32_t ms = placement->timeout_ms[i] + way_ms(front->backend_names[placement->backend[i]]);
+        if (ms > longest)
+            longest = ms;
+    }
     return longest;
 }
 
@@ -328,7 +338,7 @@ static void claim(run_t *run)
         run->only_claims = true; /* the same */
         snprintf(run->limits_seen, sizeof(run->limits_seen), "cap=spool;scope=copy");
     }
-    run->lease_ms = longest_timeout(&run->placement) + STORE_LEASE_MARGIN_MS;
+    run->lease_ms = longest_way(front, &run->placement) + STORE_LEASE_MARGIN_MS;
     run->caps = quota_caps(front, run->gate->intake.caller);
     store_admission_t admission = {
         .caller = run_caller_id(run),
