@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "backends/docker/docker.h"
+#include "backends/e2b/e2b.h"
 #include "backends/wasm/wasm.h"
 #include "core/clock.h"
 #include "core/fault.h"
@@ -11,27 +12,31 @@
 #include "core/mem.h"
 
 static const backend_ops_t *known[BACKENDS_MAX] = {
-    &WASM_BACKEND,    &DOCKER_BACKEND,   &GVISOR_BACKEND,
+    &WASM_BACKEND,    &DOCKER_BACKEND,   &GVISOR_BACKEND,      &E2B_BACKEND,
 #ifdef PLIMSOLL_STANDIN
     &STANDIN_BACKEND, &STANDIN2_BACKEND, &STANDINPAID_BACKEND,
 #endif
 };
-#ifdef PLIMSOLL_STANDIN
-static size_t known_count = 6;
-#else
-static size_t known_count = 3;
-#endif
+
+static size_t known_count(void)
+{
+    size_t count = 0;
+    while (count < BACKENDS_MAX && known[count] != NULL)
+        ++count;
+    return count;
+}
 
 void backend_add(const backend_ops_t *ops)
 {
-    if (known_count == BACKENDS_MAX)
+    size_t count = known_count();
+    if (count == BACKENDS_MAX)
         mem_fatal("more walls than BACKENDS_MAX");
-    known[known_count++] = ops;
+    known[count] = ops;
 }
 
 const backend_ops_t *backend_find(const char *name)
 {
-    for (size_t i = 0; i < known_count; ++i) {
+    for (size_t i = 0; i < known_count(); ++i) {
         if (strcmp(known[i]->name, name) == 0)
             return known[i];
     }

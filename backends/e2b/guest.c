@@ -360,6 +360,11 @@ bool e2b_probe(void *self, cloud_box_t *box, cloud_trouble_t *trouble)
     if (!e2b_guest_url(e2b, box, "/files?username=" E2B_GUEST_USER, &url) ||
         !e2b_upload_add(&body, boundary, "/home/user/.unauthenticated", "x", 1) || !e2b_upload_end(&body, boundary))
         mem_fatal("a probe that cannot be written");
+    if (!await_daemon(e2b, box, trouble)) {
+        buffer_dispose(&url);
+        buffer_dispose(&body);
+        return false;
+    }
     snprintf(id, sizeof(id), "E2b-Sandbox-Id: %s", box->id);
     snprintf(port, sizeof(port), "E2b-Sandbox-Port: %d", E2B_ENVD_PORT);
     snprintf(type, sizeof(type), "Content-Type: multipart/form-data; boundary=%s", boundary);

@@ -30,7 +30,6 @@ enum {
     E2B_CLOSING_MS = 100,         /* from the end frame to the end of the body; a verdict does not need it */
     E2B_START_HEADROOM_MS = 2000, /* the client's own limit of the exchange lies behind ours */
     E2B_EXIT_TIMED_OUT = 124,
-    E2B_EXIT_FLOODED = 153,   /* 128 + SIGXFSZ */
     E2B_SIGNAL_UNKNOWN = 127, /* 128 + this = 255 */
 
     /* Clocks of the control plane (1.1): longer than the server's own, so that an answer that exists is seen. */

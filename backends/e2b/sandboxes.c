@@ -15,7 +15,12 @@
 #include "core/clock.h"
 #include "core/mem.h"
 
-enum { REMOVE_MS = JANITOR_ATTEMPT_MS - 1000, SETTLE_MS = CLOUD_PLACE_MS + E2B_CREATE_MS, NEVER_MS = INT32_MAX };
+enum {
+    REMOVE_MS = JANITOR_ATTEMPT_MS - 1000,
+    SETTLE_MS = CLOUD_PLACE_MS + E2B_CREATE_MS,
+    NEVER_MS = INT32_MAX,
+    WORKERS = 64
+};
 
 /* --- those proven ours --- */
 
@@ -93,7 +98,8 @@ static sandbox_removal_t not_seen(const removal_t *removal)
 {
     uint64_t end_ms = removal->doubt_ms != 0 ? later(removal->life_ms, removal->doubt_ms + E2B_SWEPT_MS)
                                              : E2B_COMING_MS + later(removal->life_ms, E2B_SWEPT_MS);
-    return removal->age_ms >= end_ms ? SANDBOX_GONE : SANDBOX_UNSEEN;
+    return removal->age_ms >= cloud_unseen_ms(end_ms < UINT32_MAX ? (uint32_t)end_ms : UINT32_MAX) ? SANDBOX_GONE
+                                                                                                   : SANDBOX_UNSEEN;
 }
 
 static sandbox_removal_t there(removal_t *removal, const cloud_trouble_t *trouble)
@@ -240,6 +246,7 @@ static bool sandbox_list(void *self, const char *installation, sandbox_seen_cb f
 const backend_sandboxes_t E2B_SANDBOXES = {
     .unseen_ms = NEVER_MS,
     .settle_ms = SETTLE_MS,
+    .workers = WORKERS,
     .remove = sandbox_remove,
     .list = sandbox_list,
 };

@@ -5,11 +5,12 @@
 
 #include "backends/e2b/answer.h"
 
-void e2b_start_init(e2b_start_t *start, guest_step_t *step, const e2b_start_limits_t *limits)
+void e2b_start_init(e2b_start_t *start, guest_step_t *step, cloud_limits_t *limits, size_t *transfer)
 {
     memset(start, 0, sizeof(*start));
     start->step = step;
-    start->limits = *limits;
+    start->limits = limits;
+    start->transfer = transfer;
     buffer_init(&step->out, limits->stream_max);
     buffer_init(&step->err, limits->stream_max);
 }
@@ -35,29 +36,13 @@ void e2b_start_oversize(e2b_start_t *start)
 
 bool e2b_start_count(e2b_start_t *start, size_t bytes)
 {
-    if (bytes > *start->limits.transfer) {
-        *start->limits.transfer = 0;
+    if (bytes > *start->transfer) {
+        *start->transfer = 0;
         e2b_start_oversize(start);
     } else {
-        *start->limits.transfer -= bytes;
+        *start->transfer -= bytes;
     }
     return !is_over(start);
-}
-
-/* What is past a limit is counted by the transfer alone. */
-static void keep(e2b_start_t *start, const e2b_event_t *event)
-{
-    bool is_out = event->kind == EVENT_STDOUT;
-    buffer_t *to = is_out ? &start->step->out : &start->step->err;
-    size_t room = start->limits.stream_max - to->len, len = event->len;
-    if (room > *start->limits.kept)
-        room = *start->limits.kept;
-    if (len > room) {
-        *(is_out ? &start->step->is_out_truncated : &start->step->is_err_truncated) = true;
-        len = room;
-    }
-    if (len > 0 && buffer_append(to, event->bytes, len))
-        *start->limits.kept -= (uint32_t)len;
 }
 
 static const char *take(e2b_start_t *start, const e2b_event_t *event)
@@ -74,7 +59,7 @@ static const char *take(e2b_start_t *start, const e2b_event_t *event)
             return "output came before the process began";
         if (start->has_end)
             return "output came after the process had ended";
-        keep(start, event);
+        cloud_output_add(start->step, start->limits, event->kind == EVENT_STDERR, event->bytes, event->len);
         return NULL;
     case EVENT_END:
         if (!start->has_begun)
@@ -220,8 +205,7 @@ void e2b_start_judge(e2b_start_t *start, e2b_start_close_t closed, bool is_past,
         end_step(start, E2B_EXIT_TIMED_OUT, 0, true);
     } else if (start->state == START_FLOODED) {
         say(out, VERDICT_FLOODED, "", "");
-        start->step->is_out_truncated = start->step->is_err_truncated = true;
-        end_step(start, E2B_EXIT_FLOODED, 25, false);
+        cloud_output_flood(start->step);
     } else if (start->state == START_BROKEN) {
         say(out, VERDICT_PROTOCOL, "the sandbox's stream makes no sense", start->problem);
     } else if (is_clean(start)) {

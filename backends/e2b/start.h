@@ -10,8 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "backends/cloud/cloud.h"
 #include "backends/e2b/event.h"
-#include "backends/guest/host.h"
 
 typedef enum {
     START_OPEN,
@@ -20,17 +20,11 @@ typedef enum {
     START_BROKEN,  /* it makes no sense: `problem` */
 } e2b_start_state_t;
 
-/* What is left of the run's limits; a step takes from them. */
-typedef struct {
-    size_t stream_max; /* bytes kept of each of a step's two streams */
-    uint32_t *kept;    /* bytes that may still be kept, of all steps */
-    size_t *transfer;  /* bytes of streams that may still come, of all steps */
-} e2b_start_limits_t;
-
 typedef struct {
     e2b_start_state_t state;
-    guest_step_t *step; /* output goes here as it comes */
-    e2b_start_limits_t limits;
+    guest_step_t *step;     /* output goes here as it comes */
+    cloud_limits_t *limits; /* what may still be kept */
+    size_t *transfer;       /* bytes of streams that may still come, of all the run's */
     bool has_begun, has_end;
     int exit_code, signal;
     e2b_eos_t eos;
@@ -38,7 +32,7 @@ typedef struct {
 } e2b_start_t;
 
 /* `step` has empty buffers whose limits are set here. */
-void e2b_start_init(e2b_start_t *start, guest_step_t *step, const e2b_start_limits_t *limits);
+void e2b_start_init(e2b_start_t *start, guest_step_t *step, cloud_limits_t *limits, size_t *transfer);
 /* So many bytes of the stream came, headers of frames included; before their frames. False: it is over. */
 bool e2b_start_count(e2b_start_t *start, size_t bytes);
 /* The next frame was announced to be larger than one may be. */

@@ -48,19 +48,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     cloud_frames_t frames;
     e2b_verdict_t verdict;
     guest_step_t step = {.exit_code = 0};
-    uint32_t kept = KEPT_MAX;
+    cloud_limits_t limits = {.stream_max = STREAM_MAX, .output_left = KEPT_MAX};
     size_t transfer = TRANSFER_MAX;
 
     if (size == 0)
         return 0;
-    e2b_start_init(&start, &step,
-                   &(e2b_start_limits_t){.stream_max = STREAM_MAX, .kept = &kept, .transfer = &transfer});
+    e2b_start_init(&start, &step, &limits, &transfer);
     cloud_frames_init(&frames, 1024, TRANSFER_MAX, on_payload, &start);
     e2b_start_close_t closed = (e2b_start_close_t)(data[0] % (START_STOPPED + 1));
     bool is_past = (data[0] & 0x80) != 0;
     feed(&start, &frames, data + 1, size - 1, (size_t)(data[0] / 8 % 8) * 7 + 1);
     e2b_start_judge(&start, closed, is_past, 200, NULL, 0, &verdict);
-    check(step.out.len <= STREAM_MAX && step.err.len <= STREAM_MAX && step.out.len + step.err.len + kept == KEPT_MAX);
+    check(step.out.len <= STREAM_MAX && step.err.len <= STREAM_MAX &&
+          step.out.len + step.err.len + limits.output_left == KEPT_MAX);
     check(step.has_ended ==
           (verdict.end == VERDICT_EXIT || verdict.end == VERDICT_TIMED_OUT || verdict.end == VERDICT_FLOODED));
     if (verdict.end == VERDICT_EXIT)

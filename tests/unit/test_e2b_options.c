@@ -51,7 +51,10 @@ static void test_what_is_refused(void **state)
 {
     (void)state;
     expect("E2B_API_KEY", "e2b_01234567 89ab", "E2B_API_KEY holds a character");
-    expect("E2B_API_KEY", "e2b_\x01" "234567", "E2B_API_KEY holds a character");
+    expect("E2B_API_KEY",
+           "e2b_\x01"
+           "234567",
+           "E2B_API_KEY holds a character");
     setenv("E2B_API_KEY", KEY, 1);
     expect("E2B_TEMPLATE", "a b", "E2B_TEMPLATE is \"a b\"");
     expect("E2B_TEMPLATE", "a\"b", "E2B_TEMPLATE is");

@@ -15,17 +15,16 @@ enum { STREAM_MAX = 8 };
 
 static e2b_start_t start;
 static guest_step_t step;
-static uint32_t kept;
+static cloud_limits_t limits;
 static size_t transfer;
 static e2b_verdict_t verdict;
 
 static void begin(uint32_t kept_max, size_t transfer_max)
 {
-    kept = kept_max;
+    limits = (cloud_limits_t){.stream_max = STREAM_MAX, .output_left = kept_max};
     transfer = transfer_max;
     memset(&step, 0, sizeof(step));
-    e2b_start_init(&start, &step,
-                   &(e2b_start_limits_t){.stream_max = STREAM_MAX, .kept = &kept, .transfer = &transfer});
+    e2b_start_init(&start, &step, &limits, &transfer);
 }
 
 static int end(void **state)
@@ -350,12 +349,11 @@ static void test_output_is_kept_to_its_limit(void **state)
         buffer_dispose(&step.err);
         begin(STREAM_MAX, 1000);
         snprintf(text, sizeof(text), "{\"event\":{\"data\":{\"stdout\":\"%s\"}}}", chunks[i]);
-        kept = 8;
         assert_true(say(BEGUN) && say(text));
         assert_true(say("{\"event\":{\"data\":{\"stderr\":\"YQ==\"}}}"));
         assert_int_equal(step.err.len, i == 0); /* the run's limit left room for it in the first case alone */
         assert_int_equal(step.is_err_truncated, i != 0);
-        assert_int_equal(kept, 0);
+        assert_int_equal(limits.output_left, 0);
         buffer_dispose(&step.out);
         buffer_dispose(&step.err);
     }

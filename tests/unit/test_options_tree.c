@@ -169,6 +169,10 @@ static void every_setting_is_read(void **state)
         OPT_SANDBOX_SESSION_IDLE,
         OPT_SANDBOX_SESSION_DISK_MB,
         OPT_SANDBOX_DOCKER_SOCKET,
+        OPT_E2B_API_URL,
+        OPT_E2B_SANDBOX_URL,
+        OPT_E2B_SANDBOX_HOST,
+        OPT_E2B_API_FLAVOUR,
     };
     static const char *const folders[] = {"core", "records", "broker", "backends", "gateway", "cli", "loadtest"};
     bool read[OPTION_COUNT] = {false};
