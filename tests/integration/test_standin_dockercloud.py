@@ -761,6 +761,9 @@ async def test_a_command_has_its_folder_its_variables_and_no_input(cloud, kind):
         folder, variable, size, uid = ran.stdout.decode().split("\n")[:4]
         assert (folder, variable, size.strip()) == ("/tmp", "b c", "0") and uid != "0"
         assert (await api.run(sandbox, wrapped("id", "-u"), user="root")).stdout == b"0\n"
+        other = await api.create("gw-test-2", environment={"A": "of the sandbox", "B": "b"})
+        assert (await api.run(other, wrapped("sh", "-c", "echo $A $B"), env={"A": "mine"})).stdout == b"mine b\n"
+        await api.delete(other)
         assert (await api.exec_call(sandbox, wrapped("id"), user="nobody-at-all")).status == 400
         await api.delete(sandbox)
 
@@ -1136,7 +1139,9 @@ async def test_stop_start_rename_and_renew(cloud):
         said = await change("/stop")
         assert said.status == 200 and said.json["core"]["status"] == "stopped" and "endpoint" not in said.json["core"]
         assert (await api.exec_call(sandbox, wrapped("true"))).status == 409
-        assert (await change("/start")).json["core"]["status"] == "running"
+        tag = (await api.get(sandbox.uid)).headers["etag"]
+        starts = [await api.send("POST", api.management(f"sandboxes/{sandbox.uid}/start"), headers={"If-Match": tag, "Idempotency-Key": "s"}) for _ in range(2)]
+        assert starts[0].status == 200 and starts[0].body == starts[1].body and starts[0].json["core"]["status"] == "running"
         assert (await api.run(sandbox, wrapped("true"))).exit == 0
         cloud.clock(advance_ms=101_000)
         while (await api.get(sandbox.uid)).json["core"]["status"] != "stopped":

@@ -328,23 +328,28 @@ async def update_sandbox(call: Call, message: dict) -> Answer:
 
 
 async def start_sandbox(call: Call, message: dict) -> Answer:
-    sandbox = found(call)
-    precondition(call, sandbox)
-    if sandbox.status == "stopped":
-        await call.world.start(sandbox)
-    elif sandbox.status != "running":
-        raise Refusal("failedPrecondition", f"sandbox is {sandbox.status}")
-    return shown(call, sandbox)
+    return await turn(call, "stopped", call.world.start, "running")
 
 
 async def stop_sandbox(call: Call, message: dict) -> Answer:
-    sandbox = found(call)
+    return await turn(call, "running", call.world.stop, "stopped")
+
+
+async def turn(call: Call, from_status: str, way, to_status: str) -> Answer:
+    """Starts or stops, once for each key; one that is there already is left as it is."""
+    sandbox, world = found(call), call.world
+    key, whole = call.request.headers.get("Idempotency-Key"), call.request.headers.get("If-Match", "").encode()
+    if key and (first := world.replay(call.operation, key, whole)):
+        return first
     precondition(call, sandbox)
-    if sandbox.status == "running":
-        await call.world.stop(sandbox)
-    elif sandbox.status != "stopped":
+    if sandbox.status == from_status:
+        await way(sandbox)
+    elif sandbox.status != to_status:
         raise Refusal("failedPrecondition", f"sandbox is {sandbox.status}")
-    return shown(call, sandbox)
+    answer = shown(call, sandbox)
+    if key:
+        world.keep(call.operation, key, whole, answer)
+    return answer
 
 
 async def renew_sandbox_timeout(call: Call, message: dict) -> Answer:

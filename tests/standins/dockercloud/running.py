@@ -99,7 +99,7 @@ async def run(call, sandbox: Sandbox, message: dict, expires: float | None) -> R
     call.note["argv"] = [a[:200] for a in inner[:8]]
     place = sandbox.place
     command = inner if place.is_canned else cmd
-    task = asyncio.ensure_future(place.run(command, message.get("env", {}), message.get("workingDir", ""), message.get("user", ""), wrapped))
+    task = asyncio.ensure_future(place.run(command, {**sandbox.environment, **message.get("env", {})}, message.get("workingDir", ""), message.get("user", ""), wrapped))
     task.add_done_callback(lambda t: t.cancelled() or t.exception())
     world.later(_wait(task))
     limits = [expires - world.mono()] if expires is not None else []
