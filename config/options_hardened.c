@@ -8,6 +8,7 @@
 #include <strings.h>
 
 #include "config/docker.h"
+#include "config/dockercloud.h"
 #include "config/e2b.h"
 #include "config/options_rules.h"
 #include "config/provider.h"
@@ -53,7 +54,16 @@ static bool is_above_zero(option_id_t id)
     return OPTIONS[id].type == OPTION_INT ? option_int(id) > 0 : is_cpu_count(option_str(id));
 }
 
-/* Rule 13: the first three are asked for with every backend built in, the rest with docker. */
+/* Two services have no setting of that kind (rule 13). */
+static bool is_disk_asked_for(const provider_t *const *enabled, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if ((enabled[i]->roles & (ROLE_DOCKERCLOUD | ROLE_OPENSHELL)) == 0)
+            return true;
+    return false;
+}
+
+/* Rule 13: the first three are asked for with every backend built in, but for the disk's, the rest with docker. */
 static void check_envelope(problems_t *problems, const provider_t *const *enabled, size_t count)
 {
     static const option_id_t needed[] = {OPT_SANDBOX_MEMORY_MB, OPT_SANDBOX_CPUS, OPT_SANDBOX_DISK_MB, OPT_SANDBOX_PIDS,
@@ -61,7 +71,7 @@ static void check_envelope(problems_t *problems, const provider_t *const *enable
     enum { NEEDED_BY_ALL = 3, NEEDED_BY_DOCKER = sizeof(needed) / sizeof(needed[0]) };
 
     for (size_t i = 0; i < (docker_is_enabled(enabled, count) ? NEEDED_BY_DOCKER : NEEDED_BY_ALL); i++)
-        if (!is_above_zero(needed[i]))
+        if (!is_above_zero(needed[i]) && (needed[i] != OPT_SANDBOX_DISK_MB || is_disk_asked_for(enabled, count)))
             problems_add(problems, "hardened: %s must be set above zero", OPTIONS[needed[i]].name);
 }
 
@@ -105,6 +115,7 @@ void options_hardened_rules(problems_t *problems)
     if (docker_is_enabled(enabled, count))
         check_docker(problems);
     e2b_hardened_rules(problems, enabled, count);
+    dockercloud_hardened_rules(problems, enabled, count);
     if (count > 0)
         check_envelope(problems, enabled, count);
     check_shares(problems);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "config/docker.h"
+#include "config/dockercloud.h"
 #include "config/e2b.h"
 #include "config/network.h"
 #include "config/options_budgets.h"
@@ -361,6 +362,7 @@ void options_rules(problems_t *problems)
     check_resources(problems, enabled, count);
     docker_rules(problems, enabled, count);
     e2b_rules(problems, enabled, count);
+    dockercloud_rules(problems, enabled, count);
     check_limits(problems, enabled, count);
     check_sessions(problems, enabled, count);
     check_not_served(problems, enabled, count);

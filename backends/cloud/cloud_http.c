@@ -263,7 +263,11 @@ static bool on_head(void *data, const http_response_t *response)
     try->status = response->status;
     if (value != NULL && cloud_retry_after(value, clock_wall_ms(), &try->retry_after_ms) && try->retry_after_ms == 0)
         try->retry_after_ms = 1;
-    return true;
+    if (try->request->on_head == NULL || try->status < 200 || try->status > 299 ||
+        try->request->on_head(try->request->data, response))
+        return true;
+    try->is_stopped = true;
+    return false;
 }
 
 static bool on_data(void *data, const uint8_t *bytes, size_t len)

@@ -114,6 +114,9 @@ typedef struct {
     int also_fine[4];
     /* Streams of a success (2xx) alone: an error's body is collected all the same. As in http_request_t. */
     bool (*on_data)(void *data, const uint8_t *bytes, size_t len);
+    /* Of a success whose body is streamed, before its first byte: for a header that says how to read it. May be NULL.
+     * Once a try, of which there is no further one after it. */
+    bool (*on_head)(void *data, const http_response_t *response);
     void *data;
 } cloud_request_t;
 
