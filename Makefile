@@ -114,7 +114,7 @@ test: setup ## set up, build and run every test
 	@packages/install packages/test.txt packages/docker.txt packages/images.txt
 	@$(SUB) VARIANT=test all unit-binaries
 	@$(SUB) VARIANT=bench all
-	@$(SUB) venv
+	@$(SUB) venv sdks
 	@build/venv/bin/python tests/run.py
 
 bench: setup ## measure: ratios taken in one run
@@ -182,7 +182,7 @@ $(OUT)/records_bench: $(OBJ)/loadtest/records_bench.o $(LIB)
 $(OUT)/load: $(OBJ)/loadtest/load.o $(LIB)
 	@$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
 
-.PHONY: unit-binaries unit fuzz-binaries records-bench venv
+.PHONY: unit-binaries unit fuzz-binaries records-bench venv sdks
 unit-binaries: $(UNIT_BIN)
 unit: $(UNIT_BIN) ## run the unit tests of VARIANT
 	@set -e; for t in $(UNIT_BIN); do $$t; done
@@ -193,6 +193,14 @@ venv: build/venv/.done
 build/venv/.done: tests/requirements.txt
 	@python3 -m venv build/venv
 	@build/venv/bin/pip install --quiet --disable-pip-version-check -r tests/requirements.txt
+	@touch $@
+
+# a provider's official JavaScript client, which judges its stand-in
+sdks: build/npm/.done
+build/npm/.done: tests/standins/e2b/sdk/package.json
+	@mkdir -p build/npm
+	@cp $< build/npm/
+	@cd build/npm && npm install --silent --no-audit --no-fund --ignore-scripts --no-package-lock
 	@touch $@
 
 -include $(shell find $(OBJ) -name '*.d' 2>/dev/null)

@@ -101,7 +101,7 @@ class Stream:
         self.response = None
         self.frames = self.sent = 0
         self.lost = asyncio.get_running_loop().create_future()
-        self.is_over = False
+        self.is_over = self.is_whole = False
 
     async def begin(self):
         self.response = web.StreamResponse(status=200, headers={"Content-Type": "application/connect+json"})
@@ -154,15 +154,16 @@ class Stream:
             return
         self.is_over = True
         s.streams.discard(self)
+        # gone first: the client asks about it as soon as it sees the end
+        await self.world.kill(s, "evict")
         if how == "half_frame":
             whole = before or self.envelope({"event": {"data": {"stdout": "aGFsZg=="}}})
             await self.response.write(whole[:max(3, len(whole) // 2)])
+            await asyncio.sleep(0.01)
         elif how == "unavailable_frame":
             await self.response.write(self.unavailable())
             await self.response.write_eof()
-        if how != "silent":
-            await asyncio.sleep(0.01)
-        await self.world.kill(s, "evict")
+            self.is_whole = True
         if how in ("rst", "half_frame"):
             reset(self.request.transport)
         self.lose()
@@ -248,7 +249,7 @@ class Stream:
             return Done()
         except (Lost, ConnectionError):
             self.call.status = self.call.status or 200
-            return Done()
+            return self.response if self.is_whole else Done()
         finally:
             self.is_over = True
             s.streams.discard(self)
