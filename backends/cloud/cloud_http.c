@@ -164,6 +164,11 @@ static void describe_body(const cloud_http_t *http, const buffer_t *body, char o
     json_decref(json);
 }
 
+static bool is_2xx(int status)
+{
+    return status >= 200 && status <= 299;
+}
+
 static bool is_read(const cloud_request_t *request)
 {
     return request->repeat == CLOUD_READ;
@@ -215,7 +220,7 @@ static void trouble_of_status(const cloud_http_t *http, const try_t *try, const 
 static bool is_success(const try_t *try)
 {
     const int *also = try->request->also_fine;
-    if (try->status >= 200 && try->status <= 299)
+    if (is_2xx(try->status))
         return true;
     for (size_t i = 0; i < sizeof(try->request->also_fine) / sizeof(also[0]) && also[i] != 0; ++i)
         if (also[i] == try->status)
@@ -228,7 +233,7 @@ static void trouble_of_outcome(const cloud_http_t *http, const try_t *try, const
                                cloud_trouble_t *trouble)
 {
     char message[CLOUD_TEXT_CALLER_MAX + 1];
-    bool has_begun = try->status >= 200 && try->status <= 299 && try->request->on_data != NULL;
+    bool has_begun = is_2xx(try->status) && try->request->on_data != NULL;
     cloud_fault_t after = has_begun ? CLOUD_LOST : is_read(try->request) ? CLOUD_NOTHING : CLOUD_UNKNOWN;
     switch (response->outcome) {
     case HTTP_NOT_SENT:
@@ -263,8 +268,7 @@ static bool on_head(void *data, const http_response_t *response)
     try->status = response->status;
     if (value != NULL && cloud_retry_after(value, clock_wall_ms(), &try->retry_after_ms) && try->retry_after_ms == 0)
         try->retry_after_ms = 1;
-    if (try->request->on_head == NULL || try->status < 200 || try->status > 299 ||
-        try->request->on_head(try->request->data, response))
+    if (!is_2xx(try->status) || try->request->on_head == NULL || try->request->on_head(try->request->data, response))
         return true;
     try->is_stopped = true;
     return false;
@@ -273,7 +277,7 @@ static bool on_head(void *data, const http_response_t *response)
 static bool on_data(void *data, const uint8_t *bytes, size_t len)
 {
     try_t *try = data;
-    if (try->status < 200 || try->status > 299)
+    if (!is_2xx(try->status))
         return buffer_append(&try->error_body, bytes, len);
     if (try->request->on_data(try->request->data, bytes, len))
         return true;
