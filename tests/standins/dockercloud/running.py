@@ -63,19 +63,19 @@ def running_sandbox(call) -> Sandbox:
     return sandbox
 
 
-def wrapping_of(cmd: list[str]) -> tuple[int, int] | None:
+def wrapping_of(cmd: list[str]) -> tuple[float, int] | None:
     """(seconds, bytes a stream) of a command in the in-guest wrapper; None for one without it."""
     if len(cmd) < 7 or cmd[0].rpartition("/")[2] != "sh" or cmd[1] != "-c":
         return None
     text, limit, cap = cmd[2], cmd[4], cmd[5]
-    if not (re.fullmatch(r"[0-9]{1,9}", limit) and re.fullmatch(r"[0-9]{1,12}", cap) and int(limit) > 0 and int(cap) > 0):
+    if not (re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,3})?", limit) and re.fullmatch(r"[0-9]{1,12}", cap) and float(limit) > 0 and int(cap) > 0):
         return None
     if not ("timeout" in text and re.search(r"-s\s*KILL", text) and re.search(r"head\s+-c", text)):
         return None
-    return int(limit), int(cap)
+    return float(limit), int(cap)
 
 
-def judge_command(call, cmd: list[str]) -> tuple[list[str], tuple[int, int] | None]:
+def judge_command(call, cmd: list[str]) -> tuple[list[str], tuple[float, int] | None]:
     """The command inside the wrapper, and the wrapper's bounds. Everything but the fixed mkdir has to be in one."""
     if not cmd[0]:
         raise Refusal("invalidArgument", "the command's name is empty")
