@@ -6,6 +6,7 @@
 #include "backends/docker/docker.h"
 #include "backends/dockercloud/dockercloud.h"
 #include "backends/e2b/e2b.h"
+#include "backends/openshell/openshell.h"
 #include "backends/wasm/wasm.h"
 #include "core/clock.h"
 #include "core/fault.h"
@@ -13,7 +14,7 @@
 #include "core/mem.h"
 
 static const backend_ops_t *known[BACKENDS_MAX] = {
-    &WASM_BACKEND,    &DOCKER_BACKEND,   &GVISOR_BACKEND,      &E2B_BACKEND, &DOCKERCLOUD_BACKEND,
+    &WASM_BACKEND,    &DOCKER_BACKEND,   &GVISOR_BACKEND,      &E2B_BACKEND, &DOCKERCLOUD_BACKEND, &OPENSHELL_BACKEND,
 #ifdef PLIMSOLL_STANDIN
     &STANDIN_BACKEND, &STANDIN2_BACKEND, &STANDINPAID_BACKEND,
 #endif

@@ -10,6 +10,7 @@
 #include "config/docker.h"
 #include "config/dockercloud.h"
 #include "config/e2b.h"
+#include "config/openshell.h"
 #include "config/options_rules.h"
 #include "config/provider.h"
 
@@ -115,6 +116,7 @@ void options_hardened_rules(problems_t *problems)
     if (docker_is_enabled(enabled, count))
         check_docker(problems);
     e2b_hardened_rules(problems, enabled, count);
+    openshell_hardened_rules(problems);
     dockercloud_hardened_rules(problems, enabled, count);
     if (count > 0)
         check_envelope(problems, enabled, count);

@@ -11,6 +11,7 @@
 #include "config/docker.h"
 #include "config/dockercloud.h"
 #include "config/e2b.h"
+#include "config/openshell.h"
 #include "config/network.h"
 #include "config/options_budgets.h"
 #include "config/provider.h"
@@ -362,6 +363,7 @@ void options_rules(problems_t *problems)
     check_resources(problems, enabled, count);
     docker_rules(problems, enabled, count);
     e2b_rules(problems, enabled, count);
+    openshell_rules(problems, enabled, count);
     dockercloud_rules(problems, enabled, count);
     check_limits(problems, enabled, count);
     check_sessions(problems, enabled, count);

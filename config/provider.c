@@ -64,6 +64,8 @@ const provider_t PROVIDERS[] = {
         .keeps_ledger = true,
         .roles = ROLE_OPENSHELL,
         .enforces_cpus = true,
+        .enforces_disk = true,
+        .memory_min_mb = OPENSHELL_MEMORY_MIN_MB,
     },
 #ifdef PLIMSOLL_STANDIN
     {.name = "standin", .tier = "vm", .late_ms = PROVIDER_LATE_MS, .unlisted = true},

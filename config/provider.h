@@ -46,6 +46,7 @@ enum {
     CLOUD_STAGE_MS = 15 * 1000,   /* files, until they are verified */
     CLOUD_COLLECT_MS = 15 * 1000, /* artifacts */
     CLOUD_LATE_MS = CLOUD_PLACE_MS + CLOUD_CREATE_MS + CLOUD_STAGE_MS + CLOUD_COLLECT_MS + PROVIDER_LATE_MS,
+    OPENSHELL_MEMORY_MIN_MB = 6, /* the least its gateway takes (spec backend-openshell 4.1) */
     DOCKER_MEMORY_MIN_MB = 16,
     GVISOR_MEMORY_MIN_MB = 128, /* its own need counts too (spec backend-docker 8, row 7) */
     DOCKER_PIDS_MIN = 16,       /* the 8 of a started interpreter and its parent (4.4), twice */

@@ -207,26 +207,27 @@ void message_list(const shape_t *shape, const char *installation, const uint8_t 
     pack(&request.base, out);
 }
 
-void message_exec(const shape_t *shape, const char *name, const char *const *argv, const char *const *env,
-                  uint32_t timeout_s, buffer_t *out)
+void message_exec(const shape_t *shape, const char *name, const command_t *command, uint32_t timeout_s, buffer_t *out)
 {
     Plimsoll__Openshell__ExecInput input = PLIMSOLL__OPENSHELL__EXEC_INPUT__INIT;
     Plimsoll__Openshell__ExecStart start = PLIMSOLL__OPENSHELL__EXEC_START__INIT;
     Plimsoll__Openshell__Duration timeout = PLIMSOLL__OPENSHELL__DURATION__INIT;
     Plimsoll__Openshell__WorkspaceSelector scope;
-    ProtobufCBinaryData command[ARGV_MAX];
+    ProtobufCBinaryData argv[ARGV_MAX];
     pairs_t pairs = {.count = 0};
 
     scope_to(shape, &scope);
-    for (size_t i = 0; argv[i] != NULL; ++i) {
+    for (size_t i = 0; command->argv[i] != NULL; ++i) {
         if (i == ARGV_MAX)
             mem_fatal("more arguments than a command has");
-        command[i] = bytes_of(argv[i]);
+        argv[i] = bytes_of(command->argv[i]);
         start.n_command = i + 1;
     }
-    for (size_t i = 0; env[i] != NULL; i += 2)
-        add_pair(&pairs, env[i], env[i + 1]);
-    start.command = command;
+    for (size_t i = 0; command->env != NULL && command->env[i] != NULL; i += 2)
+        add_pair(&pairs, command->env[i], command->env[i + 1]);
+    if (command->workdir != NULL)
+        start.workdir = bytes_of(command->workdir);
+    start.command = argv;
     start.sandbox = bytes_of(name);
     start.environment = pairs.list;
     start.n_environment = pairs.count;

@@ -76,9 +76,14 @@ void message_delete(const shape_t *shape, const char *name, buffer_t *out);
 /* Every sandbox of an installation; `token` of the page before, empty for the first. */
 void message_list(const shape_t *shape, const char *installation, const uint8_t *token, size_t token_len,
                   buffer_t *out);
-/* The first message of an exec: argv and environment ("NAME", "value" pairs) end with NULL. */
-void message_exec(const shape_t *shape, const char *name, const char *const *argv, const char *const *env,
-                  uint32_t timeout_s, buffer_t *out);
+/* A command: argv and environment ("NAME", "value" pairs) end with NULL, and the environment may be NULL. The gateway
+ * makes one line for a shell of it: no NUL, valid UTF-8, no newline in the environment and the directory. */
+typedef struct {
+    const char *const *argv, *const *env;
+    const char *workdir; /* NULL: the image's */
+} command_t;
+/* The first message of an exec. */
+void message_exec(const shape_t *shape, const char *name, const command_t *command, uint32_t timeout_s, buffer_t *out);
 void message_stdin(const uint8_t *bytes, size_t len, buffer_t *out);
 
 /* Answers. To be freed with protobuf_c_message_free_unpacked; NULL: it cannot be read. */

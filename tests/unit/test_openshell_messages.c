@@ -54,7 +54,8 @@ static int drop_shape(void **state)
 static void requests(void **state)
 {
     (void)state;
-    static const char *const argv[] = {"node", "-", NULL}, *const env[] = {NULL};
+    static const char *const argv[] = {"node", "-", NULL};
+    const command_t command = {.argv = argv};
     char name[OPENSHELL_NAME + 1];
     buffer_t out;
     buffer_init(&out, OPENSHELL_REQUEST_MAX);
@@ -66,7 +67,7 @@ static void requests(void **state)
     expect_bytes(&out, "0a12706c702d303132333435363738396162636412090a0764656661756c741801");
     message_config(&shape, name, &out);
     expect_bytes(&out, "0a12706c702d30313233343536373839616263641a090a0764656661756c74");
-    message_exec(&shape, name, argv, env, 15, &out);
+    message_exec(&shape, name, &command, 15, &out);
     expect_bytes(&out, "0a2f0a12706c702d303132333435363738396162636412046e6f646512012d500162090a0764656661756c74ca06020"
                        "80f");
     message_stdin((const uint8_t *)"1", 1, &out);
