@@ -167,7 +167,20 @@ class OpenshellStandin(Cloud):
         rule = {"method": method, "phase": phase, "nth": nth, "action": {"type": kind, **action}}
         return self.add_fault(**rule, **({"times": times} if times else {}), **({"sandbox": sandbox} if sandbox else {}))
 
-    def settings(self, **values):
+    @property
+    def settings(self):
+        """Of a gateway that is to use it."""
+        folder = self.ready["tls_dir"]
+        files = {f"SANDBOX_OPENSHELL_{name}_FILE": f"{folder}/{file}" for name, file in (("CA", "ca.crt"), ("CERT", "client.crt"), ("KEY", "client.key"))} if folder else {}
+        return {"SANDBOX_OPENSHELL_GATEWAY_URL": self.ready["url"], "SANDBOX_OPENSHELL_IMAGE": "registry.test/plimsoll-guest@sha256:" + "0" * 64, **files}
+
+    @property
+    def secrets(self):
+        """What may be found in no log: the client's key and the tokens of ssh sessions."""
+        return [pathlib.Path(self.ready["tls_dir"], "client.key").read_text()] if self.ready["tls_dir"] else []
+
+    def tune(self, **values):
+        """Settings of the stand-in itself (standins/openshell/gateway.py), until a reset."""
         return self.admin("PUT", "settings", values)
 
     def state(self):

@@ -36,7 +36,7 @@ def cloud(tmp_path_factory):
 @pytest.fixture
 def client(cloud):
     cloud.reset()
-    cloud.settings(ready_after_polls=0)
+    cloud.tune(ready_after_polls=0)
     with openshell.SandboxClient(f"127.0.0.1:{cloud.ready['port']}") as c:
         yield c
     assert cloud.violations() == []
@@ -244,7 +244,7 @@ def test_a_client_certificate_opens_the_gateway(secure):
     with openshell.SandboxClient(f"127.0.0.1:{secure.ready['port']}", tls=config_of(secure)) as c:
         assert c.health().status == api.SERVICE_STATUS_HEALTHY
         c.create(workspace="default", name="plp-tls", spec=spec())
-        secure.settings(ready_after_polls=0)
+        secure.tune(ready_after_polls=0)
         wait(lambda: c.get("plp-tls", workspace="default").phase == api.SANDBOX_PHASE_READY)
         assert c.exec("plp-tls", ["node", "-"], workspace="default", stdin=b"console.log(6)").stdout == "6\n"
         c.delete("plp-tls", workspace="default")
@@ -390,7 +390,7 @@ PLACES = "/ /tmp /home /home/user /root /var /var/tmp /dev /dev/shm /usr /usr/li
 def test_the_policy_holds_commands_to_its_paths(stub, ready, cloud):
     if not cloud.info()["landlock"]:
         pytest.skip("this kernel has no Landlock")
-    script = f"for d in {PLACES}; do (echo x > $d/probe-$$) 2>/dev/null && echo $d; done; echo x > /dev/null && echo null; cat /etc/hostname /root/x /home/user/.x 2>&1 | wc -l"
+    script = f"for d in {PLACES}; do (echo x > $d/probe-$$) 2>/dev/null && echo $d; done; echo x > /dev/null && echo null; cat /etc/hostname /dev/zero /sys/kernel/x 2>&1 | wc -l"
     code, out, _ = Interactive(stub, ready, ["sh", "-c", script]).close().result()
     assert code == 0 and out.decode().split() == ["/tmp", "null", "3"]
 
@@ -421,7 +421,7 @@ def test_a_place_that_is_not_what_was_asked_for(client, stub, cloud, what, scrip
 
 
 def test_watch_tells_of_phases(stub, cloud, client):
-    cloud.settings(ready_after_polls=2)
+    cloud.tune(ready_after_polls=2)
     client.create(workspace="default", name="plp-watch", spec=spec())
     phases = [e.sandbox.status.phase for e in stub.WatchSandbox(api.WatchSandboxRequest(sandbox="plp-watch", workspace_scope=DEFAULT, follow_status=True, stop_on_terminal=True), timeout=10)]
     assert phases[-1] == api.SANDBOX_PHASE_READY and set(phases[:-1]) <= {api.SANDBOX_PHASE_PROVISIONING}

@@ -28,7 +28,7 @@ CHANGES = {
     "garbage": {"what", "message"},
     "window-zero": set(),
     "no-read": {"exit", "stdout"},
-    "phase": {"phase", "reason", "message_text", "exit_code"},
+    "phase": {"told", "reason", "message_text", "exit_code"},
     "readback": {"what"},
     "drift": {"what", "reads"},
     "delete-fails": {"what"},
@@ -217,7 +217,7 @@ HARMLESS_CHANGES = "label-extra harmless-order harmless-newer".split()
 
 def phase_of(rule):
     """(phase, conditions, exit code) that a `phase` fault reports."""
-    phase = PHASES.index(rule.get("phase", "ERROR"))
+    phase = PHASES.index(rule.get("told", "ERROR"))
     text = rule.get("message_text", "injected")
     reason = rule.get("reason", {ERROR: "ContainerFailed", COMPLETED: "MainProcessExited", UNKNOWN: "Unreachable", DELETING: "Deleting"}.get(phase, "Injected"))
     return phase, [("Ready", "False", reason, text)], rule.get("exit_code")

@@ -19,8 +19,6 @@ from hyperframe.frame import GoAwayFrame
 
 from .calls import Call
 
-STREAM_WINDOW = 1 << 20
-CONNECTION_WINDOW = 16 << 20
 STREAMS_MAX = 4096
 HEADERS_MAX = 64 * 1024
 
@@ -68,7 +66,7 @@ class Connection(asyncio.Protocol):
         self.h2.initiate_connection()
         self.h2.update_settings({codes.INITIAL_WINDOW_SIZE: gateway.stream_window, codes.MAX_CONCURRENT_STREAMS: STREAMS_MAX,
                                  codes.MAX_HEADER_LIST_SIZE: HEADERS_MAX})
-        self.h2.increment_flow_control_window(CONNECTION_WINDOW - 65535)
+        self.h2.increment_flow_control_window(gateway.connection_window - 65535)
         self.plan_ping()
         self.flush()
 
@@ -93,7 +91,7 @@ class Connection(asyncio.Protocol):
         try:
             events = self.h2.receive_data(data)
         except h2.exceptions.ProtocolError as e:
-            self.gateway.breach("HTTP/2", what=f"{type(e).__name__}: {e}")
+            self.gateway.breach("HTTP/2", error=f"{type(e).__name__}: {e}")
             self.flush()
             self.transport.close()
             return
