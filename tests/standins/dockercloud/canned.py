@@ -122,7 +122,7 @@ class CannedPlace:
 
     # -- commands --
 
-    async def run(self, argv: list[str], env: dict, cwd: str, user: str, wrapped: "tuple[int, int] | None") -> Ran:
+    async def run(self, argv: list[str], env: dict, cwd: str, user: str, wrapped: "tuple[float, int] | None") -> Ran:
         if argv[:3] == ["mkdir", "-p", "--"]:
             for path in argv[3:]:
                 self._add_folder(path, True)

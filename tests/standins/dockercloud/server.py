@@ -1,5 +1,6 @@
 """The one door: which route a request is for, which faults it meets, and how an answer leaves, whole or spoiled."""
 import asyncio
+import contextlib
 import json
 import random
 
@@ -122,9 +123,10 @@ async def send(call: Call, answer: Answer) -> web.StreamResponse:
             return web.Response(status=answer.status, body=answer.body, headers=answer.headers, content_type=answer.kind if answer.status != 204 else None)
         response = _begin(answer)
         response.enable_chunked_encoding()
-        await response.prepare(request)
-        await response.write(answer.body)
-        await response.write_eof()
+        with contextlib.suppress(ConnectionError):     # a client need not read to the end
+            await response.prepare(request)
+            await response.write(answer.body)
+            await response.write_eof()
         return response
     response = _begin(answer)
     if answer.is_stream:
