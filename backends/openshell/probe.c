@@ -63,7 +63,7 @@ static const char LOOK[] =
 
 /* What a step of a project can do to the runner, whose uid it has: nothing but see that it is there. */
 static const char REACH[] =
-    "for f in environ maps mem auxv fd/0 fd/1; do (exec 3</proc/$PPID/$f) 2>/dev/null && echo $f; "
+    "for f in maps mem auxv fd/0 fd/1; do (exec 3</proc/$PPID/$f) 2>/dev/null && echo $f; "
     "(exec 3>>/proc/$PPID/$f) 2>/dev/null && echo write $f; done; ls /proc/$PPID/fd 2>/dev/null; "
     "cat /proc/$PPID/comm";
 
@@ -72,7 +72,7 @@ static const char GONE[] = "'use strict';\n"
                            "const fs = require('fs');\n"
                            "const there = () => fs.readdirSync('/proc').some((p) => { try {\n"
                            "  return /^[0-9]+$/.test(p) && fs.readFileSync('/proc/' + p + '/cmdline', 'latin1') === "
-                           "'sleep\\0MARK\\0'; } catch (e) { return false; } });\n"
+                           "'sleep\\x00MARK\\x00'; } catch (e) { return false; } });\n"
                            "const until = Date.now() + LIMIT;\n"
                            "const look = () => { if (!there()) console.log('gone'); else if (Date.now() < until) "
                            "setTimeout(look, 50); else console.log('there'); };\n"
@@ -97,12 +97,19 @@ static bool run(openshell_t *openshell, const char *name, const char *code, size
     size_t bytes_len;
     int32_t exit_code = 0;
     exec_event_t event;
+    char said[CLOUD_TEXT_LOG_MAX + 1] = "";
     bool fits = true;
 
     exec_write(exec, code, len);
     exec_finish(exec);
-    while ((event = exec_next(exec, until_us, &bytes, &bytes_len, &exit_code)) == EXEC_OUT || event == EXEC_ERR)
-        fits = fits && (event == EXEC_ERR || buffer_append(out, bytes, bytes_len));
+    while ((event = exec_next(exec, until_us, &bytes, &bytes_len, &exit_code)) == EXEC_OUT || event == EXEC_ERR) {
+        if (event == EXEC_ERR && said[0] != '\0')
+            continue;
+        if (event == EXEC_ERR)
+            cloud_text_scrub(NULL, bytes, bytes_len, CLOUD_TEXT_LOG_MAX, said);
+        else
+            fits = fits && buffer_append(out, bytes, bytes_len);
+    }
     if (event == EXEC_ENDED)
         exec_trouble(exec, trouble);
     else if (event == EXEC_CANCELED)
@@ -110,7 +117,7 @@ static bool run(openshell_t *openshell, const char *name, const char *code, size
     else if (event == EXEC_LATE)
         cloud_trouble(trouble, CLOUD_LATE, "the trial took too long", NULL);
     else if (exit_code != 0 || !fits)
-        cloud_trouble(trouble, CLOUD_DIFFERS, "the trial's own program failed in the sandbox", NULL);
+        cloud_trouble(trouble, CLOUD_DIFFERS, "the trial's own program failed in the sandbox", said);
     else
         trouble->fault = CLOUD_FINE;
     exec_close(exec);

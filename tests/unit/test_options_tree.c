@@ -175,6 +175,7 @@ static void every_setting_is_read(void **state)
         OPT_E2B_API_FLAVOUR,
         OPT_SANDBOX_DOCKERCLOUD_API,
         OPT_SANDBOX_DOCKERCLOUD_API_URL,
+        OPT_SANDBOX_OPENSHELL_PLAINTEXT,
     };
     static const char *const folders[] = {"core", "records", "broker", "backends", "gateway", "cli", "loadtest"};
     bool read[OPTION_COUNT] = {false};
