@@ -161,6 +161,12 @@ class OpenshellStandin(Cloud):
     """
     module = "standins.openshell"
     admin_port = "admin_port"
+    runner = pathlib.Path(os.environ.get("PLIMSOLL_RUNNER", ROOT / "build/guest/runner"))
+
+    def __init__(self, *options, **more):
+        # the guest's image has the runner; the boxes of a stand-in get the one that was built
+        mine = ("--runner", self.runner) if self.runner.exists() and not {"--runner", "canned", "--exec=canned"} & {str(o) for o in options} else ()
+        super().__init__(*options, *mine, **more)
 
     def fault(self, method, kind, *, phase="before", nth=1, times=None, sandbox=None, **action):
         """One more rule, in short."""

@@ -8,11 +8,13 @@ import hashlib
 import hmac
 import select
 import socket
+import ssl
 import struct
 import subprocess
 import sys
 import time
 
+import grpc
 import h2.config
 import h2.connection
 import h2.events
@@ -21,6 +23,7 @@ import pytest
 from google.rpc import error_details_pb2, status_pb2
 from openshell._proto import datamodel_pb2 as datamodel
 from openshell._proto import openshell_pb2 as api
+from openshell._proto import openshell_pb2_grpc as stubs
 from openshell._proto import sandbox_pb2 as config
 
 import clouds
@@ -245,7 +248,8 @@ def create(client, name=NAME, **more):
     spec.template.resources.update({"limits": {"cpu": "1", "memory": "256Mi"}})
     spec.template.driver_config.update({"docker": {"mounts": [{"type": "tmpfs", "target": "/tmp", "size_bytes": 1 << 20, "options": ["noexec"]}]}})
     spec.policy.version, spec.policy.landlock.compatibility = 1, "hard_requirement"
-    spec.policy.filesystem.read_write.extend(["/tmp"])
+    spec.policy.filesystem.read_only.extend("/bin /usr /lib /etc /proc /dev/urandom /sys/fs/cgroup".split())
+    spec.policy.filesystem.read_write.extend(["/tmp", "/dev/null"])
     request = api.CreateSandboxRequest(name=name, labels={"plimsoll.run": "1"}, spec=spec, workspace_scope=DEFAULT)
     return client.call("CreateSandbox", request, **more)
 
@@ -831,29 +835,124 @@ def test_the_script_answers_by_command_and_by_input(client, cloud):
     assert run("x", "none").status == "14"
 
 
+class Framed(frames.Runner):
+    """The runner's other end, over an exec."""
+
+    def __init__(self, client, stream):
+        self.client, self.stream = client, stream
+        self.key = bytes(range(32))
+        self.to_runner, self.to_gateway = (hmac.new(self.key, way, hashlib.sha256).digest() for way in (b"h2r", b"r2h"))
+        self.sent, self.received, self.taken = 1, 0, 0
+        self.buffer, self.unframed, self.digest = b"", b"", hashlib.sha256()
+
+    def write(self, data):
+        for at in range(0, len(data), 65536):
+            self.client.message(self.stream, api.ExecSandboxInput(stdin=data[at:at + 65536]))
+
+    def frame(self, seconds=20):
+        end = time.monotonic() + seconds
+        while True:
+            one = self._take()
+            if one is not None:
+                if one[0] != b"X":
+                    self.digest.update(one[1])
+                return one
+            out = told(self.stream)[0]
+            if len(out) > self.taken:
+                self.buffer += out[self.taken:]
+                self.taken = len(out)
+            elif self.stream.over:
+                return None
+            else:
+                assert time.monotonic() < end, "nothing came from the runner"
+                self.client.pump(0.2)
+
+
 def test_the_canned_runner_keeps_to_the_frames(client, cloud):
     create(client)
-    cloud.script({"stdin": "step one", "stdout": "one\n"}, {"stdin": "step two", "stderr": "two\n", "exit": 3})
+    cloud.script({"stdin": "step one", "stdout": "one\n" * 3000}, {"stdin": "step two", "stderr": "two\n", "exit": 3})
     s = client.open("ExecSandboxInteractive")
     client.message(s, start(command=["/usr/libexec/plimsoll/runner", "--mode=exec"]))
-    key = bytes(range(32))
-    hello = struct.pack(">HB", 1, 0) + key + struct.pack(">IB", 6 << 20, 2) + b"r1" + struct.pack(">H", 0)
-    payload = struct.pack(">I", len(hello)) + hello
-    client.message(s, api.ExecSandboxInput(stdin=frames.MAGIC + b"H\0" + struct.pack(">II", 0, len(payload)) + payload))
-    client.until(lambda: s.events())
-    r = frames.Runner.__new__(frames.Runner)            # its reader alone
-    r.to_gateway, r.received, r.buffer, r.unframed, r.digest = hmac.new(key, b"r2h", hashlib.sha256).digest(), 0, told(s)[0], b"", hashlib.sha256()
-    assert r._take()[0] == b"R"
-    body = frames.job(frames.PROJECT, steps=["step one", "step two", "step three"], files=[("a", "b" * 5000)], artifacts=["x"])
-    data, _ = frames.message(hmac.new(key, b"h2r", hashlib.sha256).digest(), 1, b"J", b"j", body)
-    client.message(s, api.ExecSandboxInput(stdin=data), end=True)
-    client.finish(s)
-    out, exits = told(s)
-    r.buffer = out
-    kinds_seen = []
-    while one := r._take():
-        kinds_seen.append(one[0])
-    assert kinds_seen == [b"A", b"O", b"T", b"E", b"T", b"X"] and exits == [0]
+    r = Framed(client, s)
+    assert r.begin(preboot=0)[0] == 0
+    result = r.result(r.give(frames.job(frames.PROJECT, steps=["step one", "step two", "step three"], files=[("a", "b" * 50000)], artifacts=["x"])))
+    assert [(step.out, step.err, step.code) for step in result.steps] == [(b"one\n" * 3000, b"", 0), (b"", b"two\n", 3)] and result.artifacts == []
+    assert told(client.finish(s))[1] == [0]
+
+
+def test_the_real_runner_works_in_a_sandbox():
+    with clouds.OpenshellStandin("--settings", '{"ready_after_polls": 0}') as cloud:
+        client = Client(cloud.ready["port"])
+        create(client)
+        wait(lambda: get(client, answer=api.SandboxResponse).sandbox.status.phase == api.SANDBOX_PHASE_READY)
+        s = client.open("ExecSandboxInteractive")
+        client.message(s, start(command=["/usr/libexec/plimsoll/runner", "--mode=exec", "--work=/tmp/work", "--preboot=none"]))
+        r = Framed(client, s)
+        r.begin(preboot=0)
+        digest = r.give(frames.job(frames.PROJECT, steps=["node main.mjs", "cat out.txt; pwd; exit 3", "echo never"], artifacts=["out.txt"],
+                                            files=[("main.mjs", "import fs from 'fs'; fs.writeFileSync('out.txt', 'made\\n'); console.log(6 * 7)")]))
+        client.send(s, b"", end=True)
+        result = r.result(digest)
+        client.finish(s)
+        assert [(step.out, step.code) for step in result.steps] == [(b"42\n", 0), (b"made\n/tmp/work\n", 3)] and result.outcome == frames.COMPLETED
+        assert told(s)[1] == [0] and cloud.violations() == []
+        client.close()
+
+
+# -- TLS --
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory):
+    with clouds.OpenshellStandin("--tls-dir", tmp_path_factory.mktemp("tls"), "--exec", "canned") as c:
+        yield c
+
+
+def handshake(cloud, alpn, least=None, most=None):
+    """What ALPN came to, and whether the gateway keeps the connection."""
+    folder = cloud.ready["tls_dir"]
+    context = ssl.create_default_context(cafile=f"{folder}/ca.crt")
+    context.load_cert_chain(f"{folder}/client.crt", f"{folder}/client.key")
+    if alpn:
+        context.set_alpn_protocols(alpn)
+    if most:
+        context.maximum_version = most
+    with socket.create_connection(("127.0.0.1", cloud.ready["port"]), WAIT_S) as plain, context.wrap_socket(plain, server_hostname="127.0.0.1") as s:
+        chosen = s.selected_alpn_protocol()
+        try:
+            return chosen, s.version(), s.recv(9)[3:4] == b"\x04"      # SETTINGS
+        except OSError:
+            return chosen, s.version(), False
+
+
+def test_alpn_and_versions(secure):
+    assert handshake(secure, ["h2"]) == ("h2", "TLSv1.3", True)
+    assert handshake(secure, ["h2"], most=ssl.TLSVersion.TLSv1_2) == ("h2", "TLSv1.2", True)
+    assert handshake(secure, ["http/1.1"])[::2] == ("http/1.1", False)
+    assert handshake(secure, None)[::2] == (None, False)
+    assert breaches(secure) == ["a TLS connection without ALPN h2"] * 2
+    secure.reset()
+
+
+@pytest.mark.parametrize("alpn", ["http/1.1", ""])
+def test_a_gateway_without_h2(tmp_path, alpn):
+    with clouds.OpenshellStandin("--tls-dir", tmp_path, "--exec", "canned", "--alpn", alpn) as cloud:
+        assert handshake(cloud, ["h2", "http/1.1"])[0] == (alpn or None)
+
+
+def test_a_certificate_for_another_host(tmp_path):
+    with clouds.OpenshellStandin("--tls-dir", tmp_path, "--tls-cert", tmp_path / "wrong-host.crt", "--tls-key", tmp_path / "wrong-host.key", "--exec", "canned") as cloud:
+        with pytest.raises(ssl.SSLCertVerificationError, match="mismatch"):
+            handshake(cloud, ["h2"])
+
+
+def test_without_a_certificate_where_it_is_optional(tmp_path):
+    with clouds.OpenshellStandin("--tls-dir", tmp_path, "--client-certificate", "optional", "--exec", "canned") as cloud:
+        with grpc.secure_channel(f"127.0.0.1:{cloud.ready['port']}", grpc.ssl_channel_credentials((tmp_path / "ca.crt").read_bytes())) as channel:
+            stub = stubs.OpenShellStub(channel)
+            assert stub.Health(api.HealthRequest()).version
+            with pytest.raises(grpc.RpcError) as e:
+                stub.ListSandboxes(api.ListSandboxesRequest(workspace_scope=DEFAULT))
+            assert e.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
 # -- what it notices --
