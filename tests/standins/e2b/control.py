@@ -150,7 +150,7 @@ class Control:
 
     def check_limits(self):
         world, limit = self.world, self.world.plan["max_concurrent"]
-        if world.running() >= limit:
+        if len(world.sandboxes) >= limit and world.running() >= limit:
             raise error(429, f"you have reached the maximum number of concurrent E2B sandboxes ({limit}). If you need more, please contact us")
         rate, now = world.plan["creates_per_s"], world.clock.now()
         if rate:
@@ -311,7 +311,13 @@ class Control:
 
     async def delete(self, call, sandbox_id):
         world = self.world
-        s = self.find(call, sandbox_id)
+        try:
+            s = self.find(call, sandbox_id)
+        except Answer as e:
+            if e.status == 404:
+                # whoever hears this takes it for gone, also when its processes still run
+                world.account.believe(sandbox_id.split("-")[0], GONE)
+            raise
         world.account.count("delete", s.id)
         if call.rule is not None and call.rule.type == "lost_delete":
             kind = call.rule.get("kind", "204_alive")

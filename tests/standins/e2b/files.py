@@ -271,9 +271,10 @@ class Files:
             raise failure(404, f"path '{path}' does not exist") from None
         except OSError as e:
             raise failure(500, f"error opening file '{path}': {os.strerror(e.errno)}") from None
+        if about["folder"]:
+            os.close(fd)
+            raise failure(400, f"path '{path}' is a directory")
         with os.fdopen(fd, "rb", 0) as file:
-            if about["folder"]:
-                raise failure(400, f"path '{path}' is a directory")
             if not about["regular"]:
                 return await self.send_special(call, file)
             return await self.send_regular(call, file, about["size"], path)

@@ -7,6 +7,7 @@ import contextlib
 import signal as sig
 
 from . import schema
+from .guest import CannedProcess
 from .rpc import RpcError, timeout_of
 
 CHUNK_MAX, PTY_CHUNK_MAX = 32 * 1024, 16 * 1024
@@ -18,6 +19,15 @@ NAMES = {1: "hangup", 2: "interrupt", 3: "quit", 4: "illegal instruction", 5: "t
          8: "floating point exception", 9: "killed", 10: "user defined signal 1", 11: "segmentation fault", 12: "user defined signal 2", 13: "broken pipe",
          14: "alarm clock", 15: "terminated", 24: "CPU time limit exceeded", 25: "file size limit exceeded"}
 SIGNALS = {"SIGNAL_SIGKILL": 9, "SIGNAL_SIGTERM": 15, 9: 9, 15: 15}
+
+
+def ending(ended):
+    """An end event's content, defaults left out."""
+    if ended.signal is not None:
+        text = "signal: " + NAMES.get(int(ended.signal), f"signal {int(ended.signal)}")
+        return {"exitCode": -1, "status": text, "error": text}
+    text = f"exit status {ended.code}"
+    return {"exitCode": ended.code, "exited": True, "status": text, "error": text} if ended.code else {"exited": True, "status": text}
 
 
 class Subscriber:
@@ -81,14 +91,7 @@ class Running:
         ended = await self.process.wait()
         # the pipes may be held by a descendant: the end waits for them
         await asyncio.gather(*self.pumps, return_exceptions=True)
-        if ended.signal is not None:
-            text = "signal: " + NAMES.get(int(ended.signal), f"signal {int(ended.signal)}")
-            self.end = {"exitCode": -1, "status": text, "error": text}
-        elif ended.code:
-            text = f"exit status {ended.code}"
-            self.end = {"exitCode": ended.code, "exited": True, "status": text, "error": text}
-        else:
-            self.end = {"exited": True, "status": "exit status 0"}
+        self.end = ending(ended)
         self.process.close()
         self.sandbox.processes.pop(self.pid, None)
         self.sandbox.finished[self.pid] = self
@@ -169,10 +172,12 @@ class Processes:
             process = await s.guest.spawn([*WRAPPER, *arguments], env, cwd, user, wants_stdin and pty is None, pty)
         except OSError as e:
             raise RpcError("invalid_argument", f"error starting process: {e.strerror or e}") from None
+        self.world.account.count("exec", s.id)
+        call.line["pid"] = process.pid
+        if process.ended.done() and isinstance(process, CannedProcess):
+            return await stream.whole([{"event": e} for e in ({"start": {"pid": process.pid}}, *process.data(), {"end": ending(process.ended.result())})])
         running = Running(s, process, config, request.get("tag"), wants_stdin)
         s.processes[running.pid] = running
-        self.world.account.count("exec", s.id)
-        call.line["pid"] = running.pid
         await self.follow(stream, running, interval, seconds, kills=True)
 
     async def user(self, s, name):

@@ -6,6 +6,7 @@ import struct
 
 from aiohttp import web
 
+from ..base.box import BoxError
 from . import schema
 from .answers import Answer, Done, drop, reset
 
@@ -166,9 +167,9 @@ class Stream:
             self.is_whole = True
         if how in ("rst", "half_frame"):
             reset(self.request.transport)
-        self.lose()
         if how == "silent":
             await drop(self.request.transport, "hang")
+        self.lose()
 
     def unavailable(self):
         return self.envelope({"error": {"code": "unavailable", "message": f"the connection to sandbox {self.call.sandbox.id} ended before the stream completed"}}, END)
@@ -206,6 +207,19 @@ class Stream:
             elif kind == "signal_end":
                 data = self.envelope({"event": {"end": {"exitCode": -1, "status": "signal: killed", "error": "signal: killed"}}})
         await self.write(data)
+
+    async def whole(self, events):
+        """All of it at once, end frame included; one by one where a rule looks at each."""
+        if self.rule is not None:
+            await self.begin()
+            for event in events:
+                await self.event(event)
+            return await self.end()
+        self.is_over = True
+        await self.begin()
+        data = b"".join(map(self.envelope, events)) + self.envelope({}, END)
+        self.call.bytes += len(data)
+        await self.response.write_eof(data)
 
     async def end(self, error=None):
         """The end frame, and the end of the body."""
@@ -247,7 +261,7 @@ class Stream:
                     return self.response
                 reset(self.request.transport)
             return Done()
-        except (Lost, ConnectionError):
+        except (Lost, ConnectionError, BoxError):
             self.call.status = self.call.status or 200
             return self.response if self.is_whole else Done()
         finally:

@@ -10,6 +10,7 @@ from aiohttp import web
 
 from ..base.account import mask
 from ..base.admin import PREFIX
+from ..base.box import BoxError
 from .answers import Answer, Done, drop, error, reset, send_raw, text
 from .control import BODY_MAX, Control
 from .faults import OF_THE_WORK
@@ -105,8 +106,8 @@ class Server:
                 return await self.send(call, answer)
             call.status = call.status or answer.status
             return answer
-        except (ConnectionError, asyncio.CancelledError):
-            raise
+        except ConnectionError:
+            return Done()
         finally:
             call.line.update(status=call.status, bytes=call.bytes, received=call.received + len(call.body), end_ms=self.world.clock.now())
 
@@ -127,6 +128,9 @@ class Server:
             answer = await target(call)
         except Answer as made:
             answer = made
+        except BoxError:
+            # it went under the request
+            answer = Answer(502, {"sandboxId": call.line.get("sandbox"), "message": "The sandbox was not found", "code": 502})
         if isinstance(answer, Answer) and answer.status == 0:
             return Done()
         rule = call.take("after")
