@@ -121,7 +121,8 @@ bench: setup ## measure: ratios taken in one run
 	@packages/install packages/test.txt packages/docker.txt packages/images.txt
 	@$(SUB) all
 	@$(SUB) VARIANT=bench all records-bench
-	@python3 loadtest/bench.py
+	@$(SUB) venv
+	@build/venv/bin/python loadtest/bench.py
 
 fuzz: setup ## fuzz every parser for FUZZ_SECONDS each (default 60)
 	@packages/install packages/test.txt

@@ -1,7 +1,7 @@
 """`make bench`: the gateway's figures as ratios against what the same machine does in the same minute, medians of interleaved rounds.
 Prints them and writes build/bench/report.md. BENCH_QUICK=1 takes a minute and is good for a look, not for a claim.
 
-    bench.py [describe] [run] [replays] [records] [memory] [walls]      all of them when none is named
+    bench.py [describe] [run] [replays] [records] [memory] [walls] [relay]      all of them when none is named
 """
 import os
 import pathlib
@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 
+import relay
 import rig
 import walls
 
@@ -224,11 +225,11 @@ def write_report(took):
 
 
 def main():
-    wanted = sys.argv[1:] or ["describe", "run", "replays", "records", "memory", "walls"]
+    wanted = sys.argv[1:] or ["describe", "run", "replays", "records", "memory", "walls", "relay"]
     descriptors = rig.raise_descriptors()
     began = time.monotonic()
     parts = {"describe": against_nginx, "run": whole_runs, "replays": replays, "records": admitted_and_settled, "memory": lambda: memory(descriptors),
-             "walls": lambda: walls.measure(row, quiet, QUICK)}
+             "walls": lambda: walls.measure(row, quiet, QUICK), "relay": lambda: relay.measure(row, quiet, QUICK)}
     try:
         for name in wanted:
             parts[name]()

@@ -55,11 +55,11 @@ def pinned(core, *words):
     return ["taskset", "-c", core, *map(str, words)] if core else [str(w) for w in words]
 
 
-def wait_for(condition, what):
-    end = time.monotonic() + START_S
+def wait_for(condition, what, seconds=START_S):
+    end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:
-            raise SystemExit(f"bench: waited {START_S} s in vain for {what}")
+            raise SystemExit(f"bench: waited {seconds} s in vain for {what}")
         time.sleep(0.02)
 
 

@@ -141,6 +141,8 @@ class CannedGuest:
         if argv and argv[0].rpartition("/")[2] == "sha256sum":
             return self._hashes(argv, "", cwd) or {"exit": 1, "stderr": "sha256sum: no such file\n"}
         text = self._code(argv, cwd)
+        if argv and argv[0].endswith("sha256sum"):      # a file's text is not what it is run for
+            return self._hashes(argv, text, cwd)
         if text in self.table:
             return self.table[text]
         for part, answer in self.table.items():

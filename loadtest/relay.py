@@ -1,0 +1,227 @@
+"""What relaying a run to E2B adds to the calls themselves, and what held relayed runs cost.
+
+The other end is the stand-in of tests/standins/ with answers from a table, every one of them 20 ms late. A recorder between the gateway and it takes down
+one run's requests; the same bytes (with a sandbox ID and tokens of their own) are then sent by a plain client over warm connections, in turn with runs
+through the gateway. The difference of the two is what the gateway adds: its front, its records, its role, and the decisions between the calls."""
+import contextlib
+import json
+import os
+import re
+import socket
+import sys
+import threading
+import time
+
+import rig
+
+sys.path.insert(0, str(rig.ROOT / "tests/integration"))
+import clouds  # noqa: E402
+
+KEY = "e2b_" + "0123456789abcdef" * 2
+LATE_MS = 20
+SNIPPET = {"protocol": 4, "minimumIsolation": "vm", "javascript": {"code": "console.log(6*7)"}}
+STOP = b"DELETE "
+# what the wall's trial of itself prints where it is kept in (backends/cloud/cloud_smoke.c)
+TRIAL = {"egressOpen: open": {"stdout": json.dumps({"probe": 1, "node": "v20.0.0", "cwd": "/home/user/project", "python": "", "egressOpen": []}) + "\n"}}
+
+
+def answer_of(sock, left=b""):
+    """(head, body, bytes beyond) of the next answer; a body by its length or in chunks."""
+    while b"\r\n\r\n" not in left:
+        left += _more(sock)
+    head, _, left = left.partition(b"\r\n\r\n")
+    lower = head.lower()
+    if b"transfer-encoding: chunked" in lower:
+        body = b""
+        while True:
+            while b"\r\n" not in left:
+                left += _more(sock)
+            size, _, left = left.partition(b"\r\n")
+            size = int(size.split(b";")[0], 16)
+            while len(left) < size + 2:
+                left += _more(sock)
+            body += left[:size]
+            left = left[size + 2:]
+            if size == 0:
+                return head, body, left
+    found = re.search(rb"content-length: *(\d+)", lower)
+    size = int(found.group(1)) if found else 0
+    while len(left) < size:
+        left += _more(sock)
+    return head, left[:size], left[size:]
+
+
+def _more(sock):
+    more = sock.recv(65536)
+    if not more:
+        raise SystemExit("bench: the stand-in closed a connection")
+    return more
+
+
+class Recorder:
+    """Passes connections on, and keeps what goes to the stand-in, request by request, in the order of sending."""
+
+    def __init__(self, port):
+        self.target, self.requests, self.connections, self.lock = port, [], 0, threading.Lock()
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                theirs, _ = self.listener.accept()
+                self.connections += 1
+                threading.Thread(target=self._serve, args=(theirs,), daemon=True).start()
+
+    def _serve(self, theirs):
+        with theirs, socket.create_connection(("127.0.0.1", self.target)) as ours, contextlib.suppress(OSError):
+            theirs.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            left = b""
+            while True:
+                while b"\r\n\r\n" not in left:
+                    more = theirs.recv(65536)
+                    if not more:
+                        return
+                    left += more
+                size = re.search(rb"\r\ncontent-length: *(\d+)", left.partition(b"\r\n\r\n")[0].lower())
+                whole = left.index(b"\r\n\r\n") + 4 + (int(size.group(1)) if size else 0)
+                while len(left) < whole:
+                    left += theirs.recv(65536)
+                request, left = left[:whole], left[whole:]
+                with self.lock:
+                    number = len(self.requests)
+                    self.requests.append([request, None, None])
+                ours.sendall(request)
+                head, body, _ = answer_of(ours)
+                self.requests[number][1:] = head, body
+                # said again with its length: what came in chunks is whole here
+                lines = [line for line in head.split(b"\r\n") if not line.lower().startswith((b"transfer-encoding:", b"content-length:"))]
+                none = head.split(b" ")[1] in (b"204", b"304")
+                theirs.sendall(b"\r\n".join(lines) + (b"" if none else b"\r\nContent-Length: %d" % len(body)) + b"\r\n\r\n" + body)
+
+    def close(self):
+        self.listener.close()
+
+
+class Sequence:
+    """The calls of one run, to be made again."""
+
+    def __init__(self, recorded):
+        created = next(i for i, (request, *_) in enumerate(recorded) if request.startswith(b"POST") and b"sandboxes HTTP" in request.split(b"\r\n")[0])
+        self.calls = [request for request, *_ in recorded[created:] if not request.startswith(STOP)]
+        self.delete = next(request for request, *_ in recorded[created:] if request.startswith(STOP))
+        told = json.loads(recorded[created][2])
+        self.names = [told[k].encode() for k in ("sandboxID", "envdAccessToken", "trafficAccessToken") if told.get(k)]
+
+    def words(self):
+        return ", ".join(b" ".join(c.split(b" ", 2)[:2]).decode().replace(self.names[0].decode(), "ID") for c in self.calls)
+
+    def run(self, sock):
+        """Milliseconds from the first call's first byte to the last answer's last."""
+        began, names = time.perf_counter(), self.names
+        for i, call in enumerate(self.calls):
+            for old, new in zip(self.names, names):
+                call = call.replace(old, new)
+            sock.sendall(call)
+            head, body, _ = answer_of(sock)
+            if head.split(b" ")[1][:1] != b"2":
+                raise SystemExit(f"bench: call {i} made directly was answered {head[:60]!r} {body[:200]!r}")
+            if i == 0:
+                told = json.loads(body)
+                names = [told[k].encode() for k in ("sandboxID", "envdAccessToken", "trafficAccessToken") if told.get(k)]
+        took = (time.perf_counter() - began) * 1000
+        call = self.delete
+        for old, new in zip(self.names, names):
+            call = call.replace(old, new)
+        sock.sendall(call)
+        answer_of(sock)
+        return took
+
+
+class Caller:
+    """Runs over one kept connection."""
+
+    def __init__(self, gw):
+        self.gw, self.sock = gw, socket.create_connection(("127.0.0.1", gw.port))
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        body = json.dumps(SNIPPET).encode()
+        self.request = (f"POST {rig.SERVICE}Run HTTP/1.1\r\nHost: gw\r\nAuthorization: Bearer {gw.token}\r\nContent-Type: application/json\r\n"
+                        f"Content-Length: {len(body)}\r\n\r\n").encode() + body
+
+    def run(self):
+        began = time.perf_counter()
+        self.sock.sendall(self.request)
+        head, body, _ = answer_of(self.sock)
+        took = (time.perf_counter() - began) * 1000
+        if json.loads(body).get("javascript", {}).get("stdout") != "NDIK":
+            raise SystemExit(f"bench: a relayed run was not answered: {head[:40]!r} {body[:300]!r}")
+        return took
+
+
+def gateway(port, **settings):
+    return rig.Gateway(SANDBOX_PROVIDER="e2b", E2B_API_KEY=KEY, E2B_API_URL=f"http://127.0.0.1:{port}", E2B_SANDBOX_URL=f"http://127.0.0.1:{port}",
+                       E2B_CREATES_PER_SECOND="1000", SANDBOX_CLOUD_CREATES_PER_MINUTE="0", PLIMSOLL_PROOF_INTERVAL="4m", **settings)
+
+
+def standin(codes):
+    """The stand-in in its own process, its table of codes in a file that goes with it."""
+    table = rig.DIRECTORY / "canned.json"
+    table.write_text(json.dumps({**codes, **TRIAL}))
+    return clouds.E2bStandin("--exec=canned", "--canned", table)
+
+
+def added(rounds, row):
+    with standin({"console.log(6*7)": {"stdout": "42\n"}}) as cloud:
+        recorder = Recorder(cloud.ready["port"])
+        with gateway(recorder.port) as gw:
+            Caller(gw).run()
+            before = len(recorder.requests)
+            Caller(gw).run()
+            rig.wait_for(lambda: any(r[0].startswith(STOP) and r[1] for r in recorder.requests[before:]), "the sandbox's deletion")
+            sequence = Sequence(recorder.requests[before:])
+        recorder.close()
+        cloud.faults([{"id": "late", "plane": "any", "phase": "before", "action": {"type": "delay", "ms": LATE_MS}}])
+        with gateway(cloud.ready["port"]) as gw, socket.create_connection(("127.0.0.1", cloud.ready["port"])) as direct:
+            direct.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            caller = Caller(gw)
+            for _ in range(10):
+                caller.run()
+                sequence.run(direct)
+            ours, plain = [], []
+            for _ in range(rounds):
+                plain.append(sequence.run(direct))
+                ours.append(caller.run())
+                time.sleep(0.03)  # its deletion is over
+            connections = cloud.admin("GET", "info").get("connections")
+    at = lambda values, share: sorted(values)[min(len(values) - 1, int(len(values) * share))]  # noqa: E731
+    p50, p99 = at(ours, 0.5) - at(plain, 0.5), at(ours, 0.99) - at(plain, 0.99)
+    note = f"{at(ours, 0.5):.1f} ms against {at(plain, 0.5):.1f} ms; {rounds} runs; calls: {sequence.words()}"
+    row("a relayed run: what the gateway adds to the same calls made directly, p50 ms", f"{p50:.2f}", "<= 0.6", p50 <= 0.6, note)
+    row("a relayed run: the same, p99 ms", f"{p99:.2f}", "<= 3", p99 <= 3, f"{at(ours, 0.99):.1f} ms against {at(plain, 0.99):.1f} ms")
+    if connections is not None:
+        row("connections of all of it", str(connections), "", None)
+
+
+def held(count, row):
+    hold = "hold()"
+    with standin({hold: {"stdout": "", "delay_ms": 120_000}}) as cloud:
+        settings = dict(SANDBOX_MAX_CONCURRENT=str(count), E2B_MAX_CONCURRENT=str(count), SANDBOX_CLOUD_TIMEOUT_MAX="5m")
+        with gateway(cloud.ready["port"], **settings) as gw:
+            before = gw.memory()
+            message = {"protocol": 4, "timeoutMs": 280000, "minimumIsolation": "vm", "javascript": {"code": hold}}
+            with rig.held(gw, message, "--connections", str(count), "--ids", "fresh", "--pace", "2000") as said:
+                rig.wait_for(lambda: len([s for s in cloud.account()["alive"]]) >= count, f"{count} sandboxes to run", seconds=120)
+                time.sleep(3)
+                bytes_held = gw.memory()
+                by_process = {name: rig.private_bytes(pid) // 1024 for pid, name in gw.pids().items()}
+            if said["held"] != count:
+                raise SystemExit(f"bench: of {count} relayed runs to be held: {said}")
+    row(f"{count} held relayed runs, MiB in all", f"{bytes_held / (1 << 20):.0f}", "<= 1024", bytes_held <= 1 << 30,
+        f"{(bytes_held - before) / count / 1024:.0f} KiB a run; KiB by process: {by_process}")
+
+
+def measure(row, quiet, quick):
+    quiet.wait()
+    added(100 if quick else 1000, row)
+    held(500 if quick else 5000, row)
