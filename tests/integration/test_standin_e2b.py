@@ -1,6 +1,7 @@
 """The stand-in of E2B by its own measure: routing, checks, the traps its specification tells of, faults, books. What the official SDKs confirm is in
 test_sdk_e2b.py."""
 import base64
+import hashlib
 import http.client
 import json
 import os
@@ -437,7 +438,8 @@ def test_a_keepalive_interval_of_zero_takes_envd_down(client):
 
 def test_keepalives_come_in_silence(client):
     found, _, _ = start(client, client.create(), "/bin/sleep", "2.2", headers={"Keepalive-Ping-Interval": "1"})
-    assert [next(iter(v["event"])) for f, v in found if f == 0] == ["start", "keepalive", "keepalive", "end"]
+    names = [next(iter(v["event"])) for f, v in found if f == 0]
+    assert names[0] == "start" and names[-1] == "end" and names.count("keepalive") == len(names) - 2 >= 2
 
 
 def test_a_killed_sandbox_cuts_its_streams(client):
@@ -823,11 +825,21 @@ def test_a_table_answers_without_processes(tmp_path):
             found, rest, _ = start(c, s, "node", "/home/user/project/main.cjs", cwd="/home/user/project")
             assert outcome(found)[0] == out and outcome(found)[1][0].get("exitCode") == code and rest == b""
             hashed = outcome(start(c, s, "sha256sum", "--", "/home/user/project/main.cjs", cwd="/")[0])[0]
-            import hashlib
             assert hashed == f"{hashlib.sha256(text).hexdigest()}  /home/user/project/main.cjs\n".encode()
         assert rpc_call(c, s, "/filesystem.Filesystem/Stat", {"path": "/home/user/project/main.cjs"})[1]["entry"]["type"] == "FILE_TYPE_FILE"
         assert rpc_call(c, s, "/filesystem.Filesystem/Stat", {"path": "/nope"})[0] == 404
         assert c.call("DELETE", f"/sandboxes/{s['sandboxID']}")[0] == 204 and cloud.violations() == []
+
+
+def commands():
+    """The command lines of every process there is."""
+    found = b""
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            found += pathlib.Path(f"/proc/{name}/cmdline").read_bytes()
+        except OSError:
+            pass
+    return found
 
 
 def test_nothing_is_left_when_its_parent_is_killed(tmp_path):
@@ -847,6 +859,6 @@ def test_nothing_is_left_when_its_parent_is_killed(tmp_path):
         parent.kill()
         parent.wait()
     end = time.monotonic() + 20
-    while os.path.exists(f"/proc/{pid}") or b"31337" in subprocess.run(["ps", "-eo", "args"], capture_output=True).stdout:
+    while os.path.exists(f"/proc/{pid}") or b"\x0031337\x00" in commands():
         assert time.monotonic() < end
         time.sleep(0.1)

@@ -20,9 +20,10 @@ class RealGuest:
     """A box of base/box.py."""
 
     @classmethod
-    async def create(cls, name, mode):
+    async def create(cls, name, mode, state_dir):
+        """`state_dir`: where plain mode keeps its files, a temporary folder when None."""
         self = cls()
-        self.box = await boxes.Box.create(name=name, mode=mode)
+        self.box = await boxes.Box.create(os.path.join(state_dir, name) if state_dir else None, name=name, mode=mode)
         self.users = {}
         return self
 

@@ -162,7 +162,7 @@ class World:
         try:
             if self.options.placement_ms:
                 await asyncio.sleep(self.options.placement_ms / 1000)
-            s.guest = CannedGuest(self.options.canned) if self.options.exec == "canned" else await RealGuest.create(s.id, self.options.isolation)
+            s.guest = CannedGuest(self.options.canned) if self.options.exec == "canned" else await RealGuest.create(s.id, self.options.isolation, self.options.state_dir)
         except BaseException:
             self.sandboxes.pop(s.id, None)
             self.alive.pop(s.id, None)

@@ -83,9 +83,10 @@ async function flow() {
   await check('unknown user', async () => equal((await thrown(() => s.commands.run('id', { user: 'nobody-here' }))).constructor.name, 'AuthenticationError'))
   await check('missing folder', async () => equal((await thrown(() => s.commands.run('id', { cwd: '/nope' }))).constructor.name, 'InvalidArgumentError'))
   await check('in the background, connect and kill', async () => {
-    const handle = await s.commands.run('sleep 0.3; echo late; sleep 100', { background: true })
+    const handle = await s.commands.run('read x; echo late; exec sleep 100', { background: true, stdin: true })
     const again = await s.commands.connect(handle.pid)
-    await new Promise((r) => setTimeout(r, 600))
+    await handle.sendStdin('go\n')
+    for (let i = 0; i < 500 && again.stdout === ''; i++) await new Promise((r) => setTimeout(r, 20))
     equal(again.stdout, 'late\n')
     equal((await s.commands.list()).map((p) => p.pid).includes(handle.pid), true)
     equal(await handle.kill(), true)
@@ -116,7 +117,7 @@ async function flow() {
   await check('a time limit', async () => {
     const e = await thrown(() => s.commands.run('sleep 100', { timeoutMs: 1000 }))
     equal(e.constructor.name, 'TimeoutError')
-    for (let i = 0; i < 100 && (await s.commands.list()).length > 0; i++) await new Promise((r) => setTimeout(r, 20))
+    for (let i = 0; i < 500 && (await s.commands.list()).length > 0; i++) await new Promise((r) => setTimeout(r, 20))
     equal((await s.commands.list()).length, 0)
   })
   await check('write, read, exists, info', async () => {
@@ -153,7 +154,7 @@ async function flow() {
     const seen = []
     const watch = await s.files.watchDir('/home/user', (e) => { seen.push(`${e.type} ${e.name}`) })
     await s.files.write('/home/user/watched', 'x')
-    for (let i = 0; i < 100 && !seen.includes('create watched'); i++) await new Promise((r) => setTimeout(r, 20))
+    for (let i = 0; i < 500 && !seen.includes('create watched'); i++) await new Promise((r) => setTimeout(r, 20))
     await watch.stop()
     equal(seen.includes('create watched'), true)
   })

@@ -37,7 +37,7 @@ def thrown(kind, function, *args, **kwargs):
     raise AssertionError("nothing was thrown")
 
 
-def until(condition, seconds=5):
+def until(condition, seconds=10):
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:
@@ -123,8 +123,9 @@ def _():
 
 @check("in the background, connect and kill")
 def _():
-    handle = S.s.commands.run("sleep 0.3; echo late; sleep 100", background=True)
+    handle = S.s.commands.run("read x; echo late; exec sleep 100", background=True, stdin=True)
     again = S.s.commands.connect(handle.pid)
+    S.s.commands.send_stdin(handle.pid, "go\n")
     assert handle.pid in [p.pid for p in S.s.commands.list()]
     equal(next(iter(again))[0], "late\n")
     again.disconnect()
