@@ -85,8 +85,8 @@ def frames_of(data):
     return frames
 
 
-def goaway_of(data):
-    return next(struct.unpack(">II", payload[:8]) for kind, _, _, payload in frames_of(data) if kind == 7)
+def goaways_in(data):
+    return [struct.unpack(">II", payload[:8]) for kind, _, _, payload in frames_of(data) if kind == 7]
 
 
 class Client:
@@ -164,7 +164,7 @@ class Client:
             events = self.h2.receive_data(data)
         except h2.exceptions.ProtocolError:
             # h2 takes nothing after a GOAWAY, and says nothing of it when a PING came with it
-            self.goaways.append(goaway_of(data))
+            self.goaways += goaways_in(data)
             return True
         for event in events:
             stream = self.streams.get(getattr(event, "stream_id", None))
@@ -804,6 +804,12 @@ def test_exec_faults(client, cloud, what, more, check):
     assert check(client.finish(execute(client)))
 
 
+def test_a_timeout_of_the_gateways_own(client, cloud):
+    create(client)
+    cloud.fault("ExecSandboxInteractive", "exit-124", ms=50)
+    assert told(client.finish(execute(client))) == (b"", [124])
+
+
 @pytest.mark.parametrize(("what", "kind"), [("endless", OUT), ("stderr-flood", ERR), ("hang", None), ("silent", None), ("hold-open", EXIT)])
 def test_execs_without_an_end_end_with_the_cancel(client, cloud, what, kind):
     create(client)
@@ -881,6 +887,7 @@ def test_the_canned_runner_keeps_to_the_frames(client, cloud):
 
 
 def test_the_real_runner_works_in_a_sandbox():
+    assert clouds.OpenshellStandin.runner.exists(), "build/guest/runner is not built"
     with clouds.OpenshellStandin("--settings", '{"ready_after_polls": 0}') as cloud:
         client = Client(cloud.ready["port"])
         create(client)

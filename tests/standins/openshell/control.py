@@ -28,9 +28,9 @@ class Control(Admin):
             return {"sandboxes": [s.as_json() for s in g.sandboxes.values()], "unrevoked": g.unrevoked(), "connections": len(g.connections),
                     "connections_ever": g.connection_count, "streams": sum(len(c.calls) for c in g.connections), "pings_acknowledged": g.pings_acknowledged}
         if name == "execs" and method == "GET":
-            return g.execs
+            return list(g.execs)
         if name == "forwards" and method == "GET":
-            return g.forwards
+            return list(g.forwards)
         if name == "script" and method == "PUT":
             g.script.load(value)
             return value

@@ -32,7 +32,8 @@ class Exec:
         self.timeout_s = request.execution_timeout.seconds + request.execution_timeout.nanos / 1e9 if request.HasField("execution_timeout") else None
         self.stdin = hashlib.sha256()
         self.mark, self.tail = None, b""
-        self.line = {"n": len(gateway.execs) + 1, "sandbox": sandbox.name, "command": list(request.command), "environment": sorted(request.environment),
+        gateway.exec_count += 1
+        self.line = {"n": gateway.exec_count, "sandbox": sandbox.name, "command": list(request.command), "environment": sorted(request.environment),
                      "workdir": request.workdir, "timeout_s": self.timeout_s, "stdin_bytes": 0, "stdin_sha256": None, "out_bytes": 0, "exit": None,
                      "how": None, "ms": gateway.account.clock.now(), "request": call.line["n"]}
         gateway.execs.append(self.line)
@@ -168,6 +169,9 @@ async def run(gateway, call, sandbox, request, stdin, cancel_kills=True):
                     await x.out("stdout", rule.get("stdout").encode())
                 return await conclude(gateway, x, rule.get("exit", 7))
         entry = gateway.script.find(sandbox, request)
+        if rule is not None and rule.type == "exit-124" and sandbox.box is None:
+            await asyncio.sleep(rule.get("ms", 100) / 1000)
+            return await conclude(gateway, x, 124)
         if rule is not None and rule.type == "exec" and rule.get("what") in ("endless", "hang", "stderr-flood"):
             entry = {"do": rule.get("what"), "wait_stdin": False}
         elif rule is not None and rule.type == "exec" and rule.get("what") == "silent":

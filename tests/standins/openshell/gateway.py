@@ -5,6 +5,7 @@ sandbox in execs.py and forwards.py.
 """
 import asyncio
 import base64
+import collections
 import functools
 import re
 
@@ -80,8 +81,8 @@ class Gateway:
         self.sandboxes, self.tokens = {}, {}
         self.settings = dict(SETTINGS)
         self.script = execs.Script()
-        self.execs = []
-        self.forwards = []
+        self.execs, self.forwards = (collections.deque(maxlen=books.JOURNAL_MAX) for _ in range(2))
+        self.exec_count = 0
         self.rate_began = self.rate_used = 0
 
     def breach(self, what, **where):
