@@ -1351,6 +1351,36 @@ async def test_a_kept_connection_breaks_after_it_was_read(cloud, kind):
 
 @BOTH
 @together
+async def test_a_connection_breaks_within_a_request(cloud, kind):
+    async with client(kind, cloud) as api:
+        sandbox = await api.create()
+        await api.run(sandbox, wrapped("true"))
+        for count in (0, 100, 1 << 20):
+            cloud.faults([{"id": "cut", "step": "upload", "phase": "body", "times": 1, "action": {"type": "drop", "bytes": count}}])
+            with pytest.raises(aiohttp.ClientError):
+                await api.upload(sandbox, {"/tmp/a": b"x" * (3 << 20)})
+            line = cloud.journal(step="upload")[-1]
+            assert line["status"] == 0 and line["fault"] == "cut" and line["bytes"] == count
+        assert "upload" not in cloud.counts() and isinstance((await api.download(sandbox, ["/tmp/a"]))["/tmp/a"], dict)
+        await api.delete(sandbox)
+
+
+@BOTH
+@together
+async def test_the_journal_tells_connections_apart(cloud, kind):
+    async with client(kind, cloud) as api:
+        for _ in range(3):
+            await api.names()
+    lines = cloud.journal(step="list")
+    assert len({line["connection"] for line in lines}) == 1
+    assert [b["nth"] - a["nth"] for a, b in zip(lines, lines[1:])] == [1, 1]
+    async with client(kind, cloud) as api:
+        await api.names()
+    assert cloud.journal(step="list")[-1]["connection"] > lines[0]["connection"]
+
+
+@BOTH
+@together
 async def test_an_error_may_echo_the_secret(cloud, kind):
     cloud.knobs(echo_secret=True)
     async with client(kind, cloud) as api:

@@ -99,18 +99,22 @@ class Standin:
 
     def __init__(self, world, knobs):
         self.world, self.knobs = world, knobs
+        self.connections = 0
 
     async def serve(self, request: web.BaseRequest) -> web.StreamResponse:
         call, handle = addressed(self.world, request)
-        transport = request.transport
-        is_reused = getattr(transport, "standin_served", False)
-        if transport is not None:
-            transport.standin_served = True
+        place = self.connection(request)
+        cut = self.knobs.cut(call) if self.knobs.rules else None
+        if cut is not None:
+            while len(call.body) < cut and (piece := await request.content.read(cut - len(call.body))):
+                call.body += piece
+            self.note(call, place)
+            return hang_up(request)
         if request.can_read_body:
             call.body = await request.read()
         self.knobs.meet(call)
-        turned, answer = call.turned, None
-        line = self.note(call)
+        turned, answer, is_reused = call.turned, None, place[1] > 1
+        line = self.note(call, place)
         if where := turned.get("redirect"):
             answer = Answer(307, headers={"Location": str(where)})
         elif "status" in turned and not turned.get("after"):
@@ -129,15 +133,30 @@ class Standin:
         if answer is None or turned.get("drop_before_response") or turned.get("drop_reused_connection") and is_reused:
             return hang_up(request)
         line["status"] = answer.status
-        return await send(call, answer)
+        try:
+            return await send(call, answer)
+        except ConnectionError:  # the client had enough
+            return hang_up(request)
 
-    def note(self, call: Call) -> dict:
+    def connection(self, request: web.BaseRequest) -> tuple[int, int]:
+        """(number of the request's connection, its place among the connection's requests)."""
+        transport = request.transport
+        if transport is None:
+            return 0, 1
+        number, nth = getattr(transport, "standin_place", (0, 0))
+        if not number:
+            self.connections += 1
+            number = self.connections
+        transport.standin_place = number, nth + 1
+        return transport.standin_place
+
+    def note(self, call: Call, place: tuple[int, int]) -> dict:
         """A request's line of the journal, from when it was read; its status is 0 until it is answered."""
         request, world = call.request, self.world
         token = call.bearer()
         auth = "none" if not token else "bearer" if token in world.bearers else "credential" if token in world.credentials else mask(token)
         line = world.account.record(call.api, request.method, request.path, status=0, step=call.step, operation=call.operation, sandbox=call.sandbox,
-                                    auth=auth, fault=call.fault_id, bytes=len(call.body))
+                                    auth=auth, fault=call.fault_id, bytes=len(call.body), connection=place[0], nth=place[1])
         for name in ("Idempotency-Key", "If-Match", "Connect-Timeout-Ms"):
             if name in request.headers:
                 line[name] = request.headers[name]

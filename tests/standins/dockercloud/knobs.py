@@ -65,13 +65,23 @@ class Knobs(Faults):
         """Turns the request's knobs as the rules that act on it say."""
         if not self.rules:
             return
-        request = call.request
         uid, name = whose(call) if any("lease" in r.value or "sandbox" in r.value for r in self.rules) else (None, None)
         for rule in self.rules:
-            is_meant = rule.step in (None, call.step, call.operation) and rule.matches_request(call.api, request.method, request.path, uid, name)
-            if is_meant and rule.acts():
+            if rule.phase != "body" and _is_meant(rule, call, uid, name) and rule.acts():
                 call.turned.update(_turned(rule))
                 call.fault_id = rule.id
+
+    def cut(self, call) -> int | None:
+        """After how many bytes of its body the request's connection is to break: a drop of phase `body`, which is asked for before the body is read."""
+        for rule in self.rules:
+            if rule.phase == "body" and rule.type == "drop" and _is_meant(rule, call, call.sandbox or None, None) and rule.acts():
+                call.fault_id = rule.id
+                return rule.action.get("bytes", 0)
+        return None
+
+
+def _is_meant(rule: Rule, call, uid: str | None, name: str | None) -> bool:
+    return rule.step in (None, call.step, call.operation) and rule.matches_request(call.api, call.request.method, call.request.path, uid, name)
 
 
 def whose(call) -> tuple[str | None, str | None]:
