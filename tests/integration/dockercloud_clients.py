@@ -7,8 +7,6 @@ import re
 import struct
 from typing import NamedTuple
 
-import aiohttp
-
 DIGEST = "sha256:" + "ab" * 32
 IMAGE = "registry.example/team/image@" + DIGEST
 # the in-guest wrapper in the form that the specification tested
