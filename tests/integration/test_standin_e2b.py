@@ -776,6 +776,19 @@ def test_rules_that_make_no_sense_are_refused(client):
 # -- the program --
 
 
+def test_the_books_say_which_marked_code_was_executed(client):
+    s = client.create()
+    mark = "mark-0123456789abcdef"
+    upload(client, s, [("/home/user/p/main.sh", f"echo {mark}".encode()), ("/home/user/p/other", b"x")])
+    start(client, s, "sha256sum", "--", "/home/user/p/main.sh", cwd="/")
+    assert client.cloud.admin("GET", "marks") == {}
+    for _ in range(2):
+        start(client, s, "/bin/sh", "main.sh", cwd="/home/user/p")
+    client.cloud.faults([{"path": "/process.Process/Start", "action": {"type": "respond", "status": 502}}])
+    start(client, s, "/bin/sh", "/home/user/p/main.sh")
+    assert client.cloud.admin("GET", "marks") == {mark: [s["sandboxID"]] * 2}
+
+
 def test_secrets_do_not_stand_in_the_journal(client):
     s = client.create(**DENY)
     start(client, s, "/bin/true")

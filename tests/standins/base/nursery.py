@@ -347,7 +347,7 @@ class Nursery:
 def main():
     root, mode = sys.argv[1], sys.argv[2]
     os.environ["STANDIN_UID"], os.environ["STANDIN_GID"] = str(os.getuid()), str(os.getgid())
-    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    # its parent's end shows as the socket's end, so that there is time to tidy up
     sock = socket.socket(fileno=os.dup(0), family=socket.AF_UNIX, type=socket.SOCK_SEQPACKET)
     try:
         Nursery(sock, root, mode).serve()

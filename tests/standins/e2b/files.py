@@ -223,6 +223,7 @@ class Files:
             raise failure(500, f"error opening file: open {path}: permission denied")
         if self.trouble(call, path, "fs_507"):
             raise failure(507, "not enough disk space available")
+        head = b""
         lost = self.trouble(call, path, "lost_upload")
         keep = lost.get("keep_bytes", 0) if lost is not None else None
         try:
@@ -236,6 +237,8 @@ class Files:
                 raise failure(400, f"you cannot upload multiple files to the same path '{full}' in one upload request")
             async for data in chunks:
                 call.received += len(data)
+                if len(head) < CHUNK:
+                    head += data
                 if keep is not None:
                     data, keep = data[:keep], max(0, keep - len(data))
                 view = memoryview(data)
@@ -246,6 +249,7 @@ class Files:
         finally:
             file.close()
         self.world.account.count("upload", call.sandbox.id)
+        call.sandbox.code[full] = head[:CHUNK].decode("utf-8", "replace") if b"\0" not in head[:CHUNK] else ""
         if metadata:
             call.sandbox.file_metadata[full] = metadata
         else:

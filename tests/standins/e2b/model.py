@@ -56,6 +56,7 @@ class Sandbox:
         self.traffic_token = None
         self.started_ms = self.end_ms = self.ended_ms = None
         self.file_metadata = {}
+        self.code = {}                  # path of an upload -> the start of its text, for the books of what was executed
         self.processes, self.finished, self.watchers = {}, {}, {}
         self.streams = set()            # of answers under way: what is cut when it ends
         self.down_until = 0             # envd does not listen until then
@@ -193,6 +194,7 @@ class World:
         if self.alive.pop(s.id, None) is None:
             return
         s.is_up, s.state = False, "gone"
+        s.code.clear()
         self.account.end(s.id, by)
         self.cut(s)
         for process in s.processes.values():

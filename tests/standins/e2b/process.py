@@ -4,6 +4,7 @@ import base64
 import binascii
 import collections
 import contextlib
+import posixpath
 import signal as sig
 
 from . import schema
@@ -173,12 +174,20 @@ class Processes:
         except OSError as e:
             raise RpcError("invalid_argument", f"error starting process: {e.strerror or e}") from None
         self.world.account.count("exec", s.id)
+        self.note_code(s, arguments, cwd)
         call.line["pid"] = process.pid
         if process.ended.done() and isinstance(process, CannedProcess):
             return await stream.whole([{"event": e} for e in ({"start": {"pid": process.pid}}, *process.data(), {"end": ending(process.ended.result())})])
         running = Running(s, process, config, request.get("tag"), wants_stdin)
         s.processes[running.pid] = running
         await self.follow(stream, running, interval, seconds, kills=True)
+
+    def note_code(self, s, arguments, cwd):
+        """Which of the uploads is executed: the last argument that names one, or the last argument's own text."""
+        if arguments[0].rpartition("/")[2] == "sha256sum":
+            return
+        paths = [posixpath.normpath(posixpath.join(cwd, a)) for a in arguments]
+        self.world.account.ran(next((s.code[p] for p in reversed(paths) if p in s.code), arguments[-1]), s.id)
 
     async def user(self, s, name):
         try:
