@@ -316,15 +316,16 @@ static uint32_t way_ms(const char *backend)
     return provider != NULL && provider->late_ms > DOCKER_LATE_MS ? provider->late_ms - DOCKER_LATE_MS : 0;
 }
 
-static uint32_t longest_way(const front_t *front, const placement_t *placement)
+/* The run's own time, where it is longest, and the ways of all: one that refuses late must leave the next one its. */
+static uint32_t whole_way(const front_t *front, const placement_t *placement)
 {
-    uint32_t longest = 0;
+    uint32_t longest = 0, ways = 0;
     for (size_t i = 0; i < placement->count; i++) {
-        uint32_t ms = placement->timeout_ms[i] + way_ms(front->backend_names[placement->backend[i]]);
-        if (ms > longest)
-            longest = ms;
+        ways += way_ms(front->backend_names[placement->backend[i]]);
+        if (placement->timeout_ms[i] > longest)
+            longest = placement->timeout_ms[i];
     }
-    return longest;
+    return longest + ways;
 }
 
 static void claim(run_t *run)
@@ -338,7 +339,7 @@ static void claim(run_t *run)
         run->only_claims = true; /* the same */
         snprintf(run->limits_seen, sizeof(run->limits_seen), "cap=spool;scope=copy");
     }
-    run->lease_ms = longest_way(front, &run->placement) + STORE_LEASE_MARGIN_MS;
+    run->lease_ms = whole_way(front, &run->placement) + STORE_LEASE_MARGIN_MS;
     run->caps = quota_caps(front, run->gate->intake.caller);
     store_admission_t admission = {
         .caller = run_caller_id(run),

@@ -221,11 +221,11 @@ static void execute(cloud_t *cloud, cloud_box_t *box, const cloud_plan_t *plan)
 
 /* --- the run --- */
 
-/* What its answer told of the sandbox's time need not be charged again; of a refusal nothing was told. */
+/* What a result tells of the sandbox's time is charged with it; of one without, the ledger charges all. */
 static void report(cloud_t *cloud, const cloud_box_t *box)
 {
     role_ledger_t *ledger = cloud->settings.host->ledger;
-    if (box->stamp[0] == '\0' || box->run->outcome == RUN_REFUSED)
+    if (box->run->outcome != RUN_DONE)
         return;
     box->run->billable_ms = role_ledger_age_ms(ledger, box->stamp);
     role_ledger_report(ledger, box->stamp, box->run->billable_ms);

@@ -6,8 +6,8 @@
  *
  * Acts, as lines "standin: paid VERB ..." before the others (standin.c):
  *   - create fail: refused, certainly nothing was made
- *   - create lost: made, and the answer never comes
- *   - create late MS: made, the answer never comes, and for so long nothing shows it
+ *   - create lost: made, and the answer never comes: the run fails, and may have run
+ *   - create late MS: the same, and for so long nothing shows it
  *   - create slow MS: answered that much later
  *   - delete fail N | lie N | hang N: the first N deletions answer an error, answer "gone" without doing it, or answer
  *     nothing
@@ -262,7 +262,7 @@ static bool refuse(backend_run_t *run, const char *detail)
     return false;
 }
 
-/* POST: false when the run was refused. Whatever may have been made is the janitor's then. */
+/* POST: false when the run was answered. Whatever may have been made is the janitor's then. */
 static bool paid_create(paid_t *paid, backend_run_t *run, const char *stamp, const acts_t *acts)
 {
     role_ledger_t *ledger = paid->host->ledger;
@@ -282,7 +282,8 @@ static bool paid_create(paid_t *paid, backend_run_t *run, const char *stamp, con
         co_sleep((uint64_t)acts->create_ms);
     if (fault_point("paid.created") || is_late || strcmp(acts->create, "lost") == 0) {
         role_ledger_release(ledger, stamp);
-        return refuse(run, "the create was not answered");
+        backend_run_fail(run, "unavailable", "the create was not answered", NULL);
+        return false;
     }
     role_ledger_name(ledger, stamp, sandbox.id);
     return true;

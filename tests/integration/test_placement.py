@@ -184,6 +184,98 @@ def test_after_a_dispatch_that_may_have_run_nobody_else_is_asked(gateway, tmp_pa
     assert [wall for _, wall in given(gw.home / "given")] == ["standin"]
 
 
+# -- walls on somebody else's machines: what may be passed over, and what never may --
+
+
+@pytest.fixture()
+def clouds(gateway):
+    """standinpaid, whose sandboxes are a provider's, before standin2; both are vm."""
+    def start(**more):
+        gw = gateway(start=False, SANDBOX_PROVIDER="standinpaid,standin2", PLIMSOLL_STANDINPAID="unseen=200", **more)
+        account = gw.home / "account"
+        account.mkdir()
+        account.chmod(0o777)
+        gw.settings["PLIMSOLL_STANDINPAID_DIR"] = str(account)
+        gw.settings["PLIMSOLL_STANDIN_LOG"] = str(gw.home / "given")
+        gw.given = lambda: [wall for _, wall in given(gw.home / "given")]
+        gw.there = lambda: len(list(account.iterdir()))
+        return gw.start()
+    return start
+
+
+def test_a_run_for_a_vm_that_one_cloud_has_no_room_for_goes_to_the_next_and_the_answer_says_so(clouds):
+    gw = clouds()
+    key = g.new_id()
+    answer = gw.ok("standin: paid create fail\nstandin: answer", key, minimumIsolation="vm")
+    assert backend_of(answer) == "standin2" and answer.json()["isolation"] == "vm"
+    assert answer.header("Plimsoll-Passed-Over") == "standinpaid;reason=capacity"
+    assert gw.given() == ["standin2"] and gw.there() == 0
+    assert gw.metric("plimsoll_passed_over_total") == 1
+    record = gw.get("/v1/runs/" + answer.header("Plimsoll-Run-Id")).json()
+    assert (record["verdict"], record["backend"], record["request_id"]) == ("answered", "standin2", key)
+    # the line of the run, for whoever looks it up later
+    gw.wait_log("code run", run_id=answer.header("Plimsoll-Run-Id"), passed_over="standinpaid;reason=capacity")
+    # and when there is room, nobody is passed over
+    answer = gw.ok("standin: answer", minimumIsolation="vm")
+    assert backend_of(answer) == "standinpaid" and answer.header("Plimsoll-Passed-Over") is None
+
+
+@pytest.mark.parametrize("act", ["lost", "late 50"])
+def test_a_create_whose_answer_was_lost_goes_nowhere_else_and_may_have_run(clouds, act):
+    gw = clouds()
+    key = g.new_id()
+    code = f"standin: paid create {act}\nstandin: answer"
+    answer = gw.run(code, key, minimumIsolation="vm")
+    g.failed(answer, "unavailable", key)
+    assert "may have run" in answer.message
+    assert backend_of(answer) == "standinpaid" and answer.header("Plimsoll-Passed-Over") is None
+    assert gw.given() == []
+    # the same key again is the same outcome, and no second sandbox
+    again = gw.run(code, key, minimumIsolation="vm")
+    assert again.status != 200 and again.reason is None and gw.given() == []
+    g.wait_for(lambda: gw.there() == 0, "the sandbox that nobody heard of to be deleted")
+
+
+def test_after_a_cloud_that_began_nobody_else_is_asked(clouds):
+    gw = clouds()
+    for act, code in (("fail unavailable", "unavailable"), ("fail internal", "internal"), ("exit", "unavailable")):
+        key = g.new_id()
+        before = len(gw.given())
+        answer = gw.run("standin: " + act, key, minimumIsolation="vm")
+        g.failed(answer, code, key)
+        assert backend_of(answer) == "standinpaid" and answer.header("Plimsoll-Passed-Over") is None
+        assert gw.given()[before:] == ["standinpaid"]
+        g.wait_for(lambda: gw.run("standin: answer", path=PINNED.format("standinpaid")).status == 200, "the role to be back")
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("point, goes_on", [("paid.create", True), ("paid.created", False)])
+def test_what_may_have_been_made_is_given_to_nobody_else(clouds, point, goes_on):
+    gw = clouds()
+    gw.faults.arm(point, "once fail")
+    key = g.new_id()
+    answer = gw.run("standin: answer", key, minimumIsolation="vm")
+    if goes_on:
+        assert answer.status == 200 and backend_of(answer) == "standin2"
+        assert answer.header("Plimsoll-Passed-Over") == "standinpaid;reason=capacity"
+    else:
+        g.failed(answer, "unavailable", key)
+        assert gw.given() == []
+    g.wait_for(lambda: gw.there() == 0, "what was made to be deleted")
+
+
+def test_when_every_cloud_is_full_the_caller_is_told_when_to_come_again(clouds):
+    gw = clouds()
+    key = g.new_id()
+    answer = gw.run("standin: paid create fail\nstandin: refuse capacity 7000", key, minimumIsolation="vm")
+    g.refused(answer, "resource_exhausted", "capacity", key)
+    # the last one's refusal is the answer
+    assert answer.header("Plimsoll-Passed-Over") == "standinpaid;reason=capacity" and backend_of(answer) == "standin2"
+    assert answer.header("Retry-After") == "7"
+    # a refusal frees its key
+    assert gw.run("standin: answer", key, minimumIsolation="vm").status == 200
+
+
 def test_a_backend_without_a_proof_is_not_waited_for(gateway):
     gw = gateway(start=False, SANDBOX_PROVIDER="standin,standin2", PLIMSOLL_PROOF_INTERVAL="1s")
     gw.faults.arm("standin.prove", "fail")
