@@ -26,9 +26,17 @@ if __name__ == "__main__":
 from inside import Inside  # noqa: E402
 from messages import receive, send  # noqa: E402
 
-HOST_UID = 200000             # of the boxes' root; 65,536 IDs from here are theirs
-UIDS = 65536
 USER = 1000
+
+
+def _ids():
+    """(the first, how many) IDs of this machine that are the boxes': far from anybody else's, or where there are fewer, in a container, the upper half."""
+    with open("/proc/self/uid_map", encoding="ascii") as f:
+        have = max((int(first) + int(count) for first, _, count in map(str.split, f)), default=0)
+    return (200000, 65536) if have >= 265536 else (have // 2, have - have // 2)
+
+
+HOST_UID, UIDS = _ids()       # the boxes' root, and how many IDs from there are theirs
 SIZE_MAX = "512m"
 SYS_CLONE = {"x86_64": 56, "aarch64": 220}
 SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}

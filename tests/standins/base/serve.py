@@ -6,6 +6,7 @@ import ctypes
 import ipaddress
 import json
 import os
+import resource
 import signal
 import sys
 
@@ -61,6 +62,8 @@ async def _serve(start, arguments):
 
 def run(start, arguments):
     """start(arguments) -> ({what the ready line says}, an async function that ends it all)."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0) if arguments.parent_pid == os.getppid() else None
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(_serve(start, arguments))
