@@ -169,7 +169,8 @@ class Call:
     def on_reset(self, code):
         self.is_reset = True
         self.line["client_reset"] = code
-        if not self.is_over and code not in (CANCEL, NO_ERROR):
+        # of an answer that is none a client may say what it thinks
+        if not self.is_over and code not in (CANCEL, NO_ERROR) and self.line["fault"] is None:
             self.breach("a reset with another code than CANCEL", code=code)
         self.stop()
 
@@ -355,7 +356,10 @@ class Call:
     async def end_badly(self, rule):
         """Ends that are no end of a gRPC call."""
         what, c = rule.get("what", "banana"), self.connection
-        if what == "html":
+        if self.is_headed and what in ("html", "http", "content-type"):
+            # the head is out already: bytes that are no message, and no trailers
+            await c.data(self.number, b"<html>" if what == "html" else b"", True)
+        elif what == "html":
             c.headers(self.number, [(b":status", str(rule.get("status", 502)).encode()), (b"content-type", b"text/html")])
             await c.data(self.number, b"<html><body><h1>502 Bad Gateway</h1></body></html>", True)
         elif what == "http":
@@ -365,7 +369,7 @@ class Call:
             await c.data(self.number, b"hello", True)
         else:
             value = {"banana": b"banana", "empty": b"", "negative": b"-1", "large": b"99999999999999999999", "seventeen": b"17", "plus": b"+0", "space": b" 0"}[what]
-            if rule.get("headers_first"):
+            if rule.get("headers_first") or self.is_headed:
                 self.head()
                 c.headers(self.number, [(b"grpc-status", value)], True)
             else:

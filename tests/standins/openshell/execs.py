@@ -1,6 +1,7 @@
 """Commands in a sandbox: really run in its box, or answered from a script."""
 import asyncio
 import contextlib
+import errno
 import fnmatch
 import hashlib
 import re
@@ -8,6 +9,7 @@ import shlex
 import signal
 
 from ..base import account as books
+from ..base.box import BoxError
 from . import runner, schema
 from .calls import STDIN_MAX, Refuse
 from .schema import api
@@ -421,7 +423,14 @@ async def in_box(gateway, x, stdin, cancel_kills):
         line = line.replace(guest, place_of(gateway, guest))
     argv = ["/bin/sh", "-c", line] if request.no_login_shell else ["/bin/bash", "-lc", line]
     pty = (request.cols or 80, request.rows or 24) if request.tty else None
-    process = await box.spawn(argv, env=ENV, cwd="/tmp", user="user", stdin=True, pty=pty, landlock=paths_of(gateway, x.sandbox))
+    try:
+        process = await box.spawn(argv, env=ENV, cwd="/tmp", user="user", stdin=True, pty=pty, landlock=paths_of(gateway, x.sandbox))
+    except BoxError:
+        raise Refuse("UNAVAILABLE", "relay dropped") from None
+    except OSError as e:
+        # a policy that does not let the shell be read, or an image without one
+        await x.out("stderr", f"{e}\n".encode())
+        return 126 if e.errno == errno.EACCES else 127
     x.line["pid"] = process.pid
     chunk = gateway.settings["chunk"]
 

@@ -3,6 +3,7 @@ import asyncio
 import contextlib
 
 from ..base import account as books
+from ..base.box import BoxError
 from . import schema
 from .calls import Refuse
 from .schema import api
@@ -104,7 +105,10 @@ async def canned(sandbox, given, show):
 
 
 async def in_box(box, target, given, show):
-    process = await box.spawn(["node", "-e", PUMP, target.host.replace("localhost", "127.0.0.1"), str(target.port)], cwd="/", user="user", stdin=True)
+    try:
+        process = await box.spawn(["node", "-e", PUMP, target.host.replace("localhost", "127.0.0.1"), str(target.port)], cwd="/", user="user", stdin=True)
+    except BoxError:
+        raise Refuse("UNAVAILABLE", "relay dropped") from None
 
     async def give():
         async for data in given:
