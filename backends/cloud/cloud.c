@@ -21,6 +21,17 @@ static uint32_t least_given(uint32_t own, uint32_t most)
     return own != 0 && own < most ? own : most;
 }
 
+static void set_smoke_pause(cloud_t *cloud)
+{
+    cloud->smoke_pause_min_ms = CLOUD_SMOKE_PAUSE_MIN_MS;
+    cloud->smoke_pause_max_ms = CLOUD_SMOKE_PAUSE_MAX_MS;
+#ifdef PLIMSOLL_STANDIN
+    if (option_is_set(OPT_PLIMSOLL_CLOUD_SMOKE_PAUSE))
+        cloud->smoke_pause_min_ms = cloud->smoke_pause_max_ms = (uint32_t)option_int(OPT_PLIMSOLL_CLOUD_SMOKE_PAUSE);
+#endif
+    cloud->smoke_pause_ms = cloud->smoke_pause_min_ms;
+}
+
 cloud_t *cloud_create(const cloud_settings_t *settings)
 {
     cloud_t *cloud = mem_alloc(sizeof(*cloud));
@@ -32,7 +43,7 @@ cloud_t *cloud_create(const cloud_settings_t *settings)
     cloud->creates_per_minute = settings->creates_per_minute != 0
                                     ? settings->creates_per_minute
                                     : (uint32_t)option_int(OPT_SANDBOX_CLOUD_CREATES_PER_MINUTE);
-    cloud->smoke_pause_ms = CLOUD_SMOKE_PAUSE_MIN_MS;
+    set_smoke_pause(cloud);
     cloud_place_init(cloud);
     return cloud;
 }
@@ -127,8 +138,8 @@ static bool is_smoke_due(const cloud_t *cloud)
 static void smoke_held(cloud_t *cloud)
 {
     cloud->smoke_us = cloud->seen_us = clock_mono_us();
-    cloud->smoke_next_us = cloud->smoke_us + CLOUD_SMOKE_PAUSE_MIN_MS * UINT64_C(1000);
-    cloud->smoke_pause_ms = CLOUD_SMOKE_PAUSE_MIN_MS;
+    cloud->smoke_next_us = cloud->smoke_us + cloud->smoke_pause_min_ms * UINT64_C(1000);
+    cloud->smoke_pause_ms = cloud->smoke_pause_min_ms;
     cloud->smoke_failure[0] = '\0';
     cloud->is_suspect = false;
 }
@@ -138,7 +149,7 @@ static void smoke_failed(cloud_t *cloud, const char *failure)
 {
     cloud->smoke_next_us = clock_mono_us() + cloud->smoke_pause_ms * UINT64_C(1000);
     cloud->smoke_pause_ms =
-        cloud->smoke_pause_ms * 2 < CLOUD_SMOKE_PAUSE_MAX_MS ? cloud->smoke_pause_ms * 2 : CLOUD_SMOKE_PAUSE_MAX_MS;
+        cloud->smoke_pause_ms * 2 < cloud->smoke_pause_max_ms ? cloud->smoke_pause_ms * 2 : cloud->smoke_pause_max_ms;
     snprintf(cloud->smoke_failure, sizeof(cloud->smoke_failure), "%s", failure);
 }
 

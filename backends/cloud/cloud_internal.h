@@ -42,7 +42,7 @@ struct cloud {
     uint64_t seen_us;       /* monotonic: the last read-back that held; 0 = none */
     uint64_t smoke_us;      /* the last trial that held */
     uint64_t smoke_next_us; /* none before this */
-    uint32_t smoke_pause_ms;
+    uint32_t smoke_pause_ms, smoke_pause_min_ms, smoke_pause_max_ms;
     bool is_suspect;
     bool has_python;
     char smoke_failure[BACKEND_TEXT_MAX]; /* of the last one, if it failed */
