@@ -178,6 +178,7 @@ class OpenshellStandin(Cloud):
         """Of a gateway that is to use it."""
         folder = self.ready["tls_dir"]
         files = {f"SANDBOX_OPENSHELL_{name}_FILE": f"{folder}/{file}" for name, file in (("CA", "ca.crt"), ("CERT", "client.crt"), ("KEY", "client.key"))} if folder else {}
+        files = files or {"SANDBOX_OPENSHELL_PLAINTEXT": "on"}
         return {"SANDBOX_OPENSHELL_GATEWAY_URL": self.ready["url"], "SANDBOX_OPENSHELL_IMAGE": "registry.test/plimsoll-guest@sha256:" + "0" * 64, **files}
 
     @property

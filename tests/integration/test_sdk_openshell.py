@@ -29,7 +29,7 @@ POLICY = config.SandboxPolicy(version=1, filesystem=config.FilesystemPolicy(read
 
 
 @pytest.fixture(scope="module")
-def cloud(tmp_path_factory):
+def cloud():
     with clouds.OpenshellStandin() as c:
         yield c
 
@@ -240,9 +240,10 @@ def test_the_context_manager_finds_its_gateway_and_cleans_up(cloud, client, tmp_
 # -- TLS --
 
 @pytest.fixture(scope="module")
-def secure(tmp_path_factory):
-    with clouds.OpenshellStandin("--tls-dir", tmp_path_factory.mktemp("tls"), "--exec", "canned") as c:
+def secure():
+    with clouds.OpenshellStandin("--tls-dir", "", "--exec", "canned") as c:
         yield c
+    assert not pathlib.Path(c.ready["tls_dir"]).exists()
 
 
 def config_of(secure, who="client", ca="ca.crt"):

@@ -2,7 +2,9 @@
 import argparse
 import asyncio
 import json
+import os
 import secrets
+import shutil
 import tempfile
 
 from ..base import box, serve
@@ -48,7 +50,7 @@ async def start(a):
             rules.load(json.load(f))
     folder = a.tls_dir
     if folder == "":
-        folder = tempfile.mkdtemp(prefix="openshell-tls-")
+        folder = tempfile.mkdtemp(prefix="openshell-tls-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
     context = None
     if folder is not None or a.tls_cert:
         if folder is not None:
@@ -88,6 +90,8 @@ async def start(a):
         await gateway.close()
         if not is_canned:
             await (await box.Nursery.own()).stop()
+        if a.tls_dir == "":
+            shutil.rmtree(folder, ignore_errors=True)
     ready = {"port": gateway.port, "url": f"{'https' if context else 'http'}://127.0.0.1:{gateway.port}", "admin_port": admin_port,
              "admin_token": token,
              "tls_dir": folder, "boxes": mode["mode"]}
