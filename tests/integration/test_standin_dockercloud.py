@@ -444,8 +444,8 @@ async def test_a_create_that_fails_after_it_was_taken(loose, kind):
             said = await api.finish(said)
             assert said.json["error"] == {"code": 13, "message": "no such image"}
         else:
-            await asyncio.sleep(0.1)
-            shown = (await api.get(said.json["uid"])).json
+            while (shown := (await api.get(said.json["uid"])).json)["core"]["status"] == "creating":
+                await asyncio.sleep(0.01)
             assert shown["core"]["status"] == "failed" and shown["failure"] == {"code": "internal", "message": "no such image"}
 
 
@@ -467,14 +467,14 @@ async def test_a_create_that_never_runs(loose, kind):
 @together
 async def test_a_sandbox_appears_late_and_counts_as_leaked(loose, kind):
     loose.knobs(boot_ms=0)
-    loose.add_fault(step="create", action={"late_appearance_ms": 300, "drop_before_response": True})
+    loose.add_fault(step="create", action={"late_appearance_ms": 60_000, "drop_before_response": True})
     async with client(kind, loose) as api:
         with pytest.raises(aiohttp.ClientError):
             await api.create_call("gw-late")
         [uid] = loose.alive()
         assert (await api.names())[0] == [] and (await api.get(uid)).status == 404
         assert [e["id"] for e in loose.leaks()] == [uid]
-        loose.clock(advance_ms=400)
+        loose.clock(advance_ms=61_000)
         assert (await api.names())[0] == ["gw-late"]
 
 
@@ -576,7 +576,7 @@ async def test_a_tag_gets_stale_between_read_and_delete(cloud):
 
 @together
 async def test_a_connect_delete_takes_its_time(cloud):
-    cloud.knobs(delete_ms=80)
+    cloud.knobs(delete_ms=500)
     async with client(Connect, cloud) as api:
         sandbox = await api.create()
         said = await api.delete_call(sandbox)
@@ -853,10 +853,10 @@ async def test_a_credential_is_held_to_its_permissions_and_its_time(cloud):
 
 @together
 async def test_a_credential_that_ends_in_a_command_cuts_the_answer_alone(cloud):
-    cloud.knobs(credential_life_ms=500)
+    cloud.knobs(credential_life_ms=1500)
     async with client(Rest, cloud) as api:
         sandbox = await api.create()
-        said = await api.exec_call(sandbox, wrapped("sh", "-c", "sleep 1; echo done > /tmp/done"))
+        said = await api.exec_call(sandbox, wrapped("sh", "-c", "sleep 2; echo done > /tmp/done"))
         assert said.status == 401 and reasons(said) == [EXPIRED] and said.json["message"] == "endpoint_credential_expired"
         cloud.knobs(credential_life_ms=0)
         sandbox.credential = None
@@ -1133,7 +1133,7 @@ async def test_the_service_deletes_when_time_is_up(cloud, kind):
 
 @together
 async def test_time_may_run_faster(cloud):
-    cloud.knobs(time_scale=500.0)
+    cloud.knobs(time_scale=100.0)
     async with client(Rest, cloud) as api:
         sandbox = await api.create()
         while (await api.get(sandbox.uid)).status == 200:
@@ -1233,7 +1233,7 @@ async def test_a_rest_caller_may_lack_permissions(cloud):
 
 @together
 async def test_an_operation_may_be_waited_for_in_slices(loose):
-    loose.knobs(boot_ms=300)
+    loose.knobs(boot_ms=700)
     async with client(Connect, loose) as api:
         said = await api.create_call("gw-w")
         wait = lambda seconds: api.ask("v1.OperationService/WaitOperation", {"id": said.json["id"], "timeout": seconds})  # noqa: E731

@@ -8,7 +8,7 @@ import re
 from ..base.account import GONE
 from . import running
 from .facts import Check, compiled
-from .rest import digest_of, listed
+from .rest import digest_of, limited, listed
 from .server import Answer, Call, said
 from .wire import FLAG_COMPRESSED, FLAG_END, FRAME_MAX, NUMBERS, Refusal, base64_read, base64_write, duration_seconds, frame, frames_read, json_read, time_text, whole_number
 from .world import STATUS_NUMBERS, TTL_DEFAULT, Operation, Sandbox, new_id, size_of, status_name, ttl_of
@@ -231,18 +231,12 @@ def referred(call: Call, reference: dict) -> Sandbox | None:
 
 
 async def get_sandbox(call: Call, message: dict) -> Answer:
-    if call.counted("rate_limit_reads"):
-        raise too_many(call)
+    limited(call)
     sandbox = referred(call, message["sandbox"])
     if sandbox is None or call.world.read(sandbox) is None:
         raise Refusal("notFound", "sandbox not found")
     call.sandbox = sandbox.uid
     return said(seen(call, sandbox, False))
-
-
-def too_many(call: Call) -> Refusal:
-    after = call.knob("retry_after")
-    return Refusal("resourceExhausted", "too many requests", headers={"Retry-After": str(after)} if after is not None else {})
 
 
 async def wait_operation(call: Call, message: dict) -> Answer:
@@ -273,8 +267,7 @@ async def get_operation(call: Call, message: dict) -> Answer:
 
 
 async def list_sandboxes(call: Call, message: dict) -> Answer:
-    if call.counted("rate_limit_reads"):
-        raise too_many(call)
+    limited(call)
     rows, token = listed(call, message.get("pageSize", 0), message.get("pageToken", ""), "", "")
     answer: dict = {"sandboxes": [view(call, s) for s in rows]} if rows else {}
     if token:
