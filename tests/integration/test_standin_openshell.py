@@ -597,6 +597,19 @@ def test_pings_are_sent_and_their_answers_counted():
         client.close()
 
 
+def test_more_streams_at_once_than_may_be():
+    with clouds.OpenshellStandin("--exec", "canned", "--streams-max", 2) as cloud:
+        client = Client(cloud.ready["port"])
+        cloud.fault("Health", "never")
+        client.until(lambda: client.h2.remote_settings.max_concurrent_streams == 2)
+        block = client.h2.encoder.encode(client.headers("Health"))
+        for number in (1, 3, 5):        # by hand: h2 would not
+            client.sock.sendall(struct.pack(">I", len(block))[1:] + b"\x01\x04" + struct.pack(">I", number) + block)
+            block = client.h2.encoder.encode(client.headers("Health"))
+        wait(lambda: breaches(cloud) == ["HTTP/2"] and "TooManyStreams" in cloud.violations()[0]["error"])
+        client.close()
+
+
 def test_http_1_and_other_garbage_end_the_connection(cloud):
     with socket.create_connection(("127.0.0.1", cloud.ready["port"]), WAIT_S) as s:
         s.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")

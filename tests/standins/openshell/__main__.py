@@ -36,6 +36,7 @@ def arguments():
     p.add_argument("--runner", help="--image-file of the gateway's in-guest runner, at /usr/libexec/plimsoll/runner")
     p.add_argument("--stream-window", type=int, default=1 << 20, help="bytes of HTTP/2 window of each stream")
     p.add_argument("--connection-window", type=int, default=16 << 20)
+    p.add_argument("--streams-max", type=int, default=16384, help="streams a connection may have at once; one more ends it, and is a breach")
     p.add_argument("--ping-s", type=float, default=20.0, help="seconds between PINGs to an idle client; 0 for none")
     p.add_argument("--ping-wait-s", type=float, default=10.0)
     p.add_argument("--script", help="a file with a JSON list of entries (execs.Script)")
@@ -67,7 +68,7 @@ async def start(a):
         await box.Nursery.own(a.isolation)
     gateway = Gateway(Account(), rules, is_tls=context is not None, auth="bearer" if a.bearer else "certificate" if context else "open", bearers=a.bearer,
                       canned=is_canned, image_files=files, stream_window=a.stream_window,
-                      connection_window=a.connection_window, ping_s=a.ping_s, ping_wait_s=a.ping_wait_s)
+                      connection_window=a.connection_window, streams_max=a.streams_max, ping_s=a.ping_s, ping_wait_s=a.ping_wait_s)
     gateway.settings.update(a.settings)
     if a.script:
         with open(a.script) as f:

@@ -44,12 +44,13 @@ class Method:
 
 
 class Gateway:
-    def __init__(self, account, rules, *, is_tls=False, auth="open", bearers=(), canned=False, image_files=(), stream_window=1 << 20, connection_window=16 << 20,
+    def __init__(self, account, rules, *, is_tls=False, auth="open", bearers=(), canned=False, image_files=(), stream_window=1 << 20, connection_window=16 << 20, streams_max=16384,
                  ping_s=20.0, ping_wait_s=10.0):
         self.account, self.faults = account, rules
         self.is_tls, self.auth, self.bearers = is_tls, auth, set(bearers)
         self.is_canned, self.image_files = canned, dict(image_files)
         self.has_landlock = landlock.abi() > 0
+        self.streams_max = streams_max
         self.stream_window, self.connection_window, self.ping_s, self.ping_wait_s = stream_window, connection_window, ping_s, ping_wait_s
         self.loop = asyncio.get_running_loop()
         self.connections = set()

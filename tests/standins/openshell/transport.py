@@ -19,7 +19,6 @@ from hyperframe.frame import GoAwayFrame
 
 from .calls import Call
 
-STREAMS_MAX = 4096
 HEADERS_MAX = 64 * 1024
 
 
@@ -64,7 +63,7 @@ class Connection(asyncio.Protocol):
             validate_outbound_headers=False, normalize_outbound_headers=False))
         codes = h2.settings.SettingCodes
         self.h2.initiate_connection()
-        self.h2.update_settings({codes.INITIAL_WINDOW_SIZE: gateway.stream_window, codes.MAX_CONCURRENT_STREAMS: STREAMS_MAX,
+        self.h2.update_settings({codes.INITIAL_WINDOW_SIZE: gateway.stream_window, codes.MAX_CONCURRENT_STREAMS: gateway.streams_max,
                                  codes.MAX_HEADER_LIST_SIZE: HEADERS_MAX})
         self.h2.increment_flow_control_window(gateway.connection_window - 65535)
         self.plan_ping()
