@@ -366,7 +366,8 @@ def test_a_deadline_ends_the_stream_and_the_one_process(client):
     found, _, _ = start(client, s, "/bin/sh", "-c", "echo $$; sleep 1000 >/dev/null 2>&1 & echo $!; wait", headers={"Connect-Timeout-Ms": "700"})
     assert 0.6 < time.monotonic() - begin < 5 and outcome(found)[2][0]["error"]["code"] == "deadline_exceeded"
     parent, child = outcome(found)[0].split()
-    alive, _, _ = start(client, s, "/bin/sh", "-c", f"kill -0 {child.decode()} && echo alive; kill -0 {parent.decode()} 2>/dev/null || echo dead")
+    alive, _, _ = start(client, s, "/bin/sh", "-c", f"kill -0 {child.decode()} && echo alive; "
+                        f"while kill -0 {parent.decode()} 2>/dev/null; do sleep 0.05; done; echo dead")
     assert outcome(alive)[0] == b"alive\ndead\n"
     # a child that holds the output makes the end wait
     begin = time.monotonic()
@@ -674,6 +675,8 @@ def test_frames_no_parser_may_take(client):
     _, data, how = raw_faulty(client, {"type": "stream", "kind": "oversize_frame"}, seconds=0.7)
     assert struct.pack(">BI", 0, rpc.OVERSIZE) in data and how == "silent"
     assert b"!!! no base64 !!!" in raw_faulty(client, {"type": "stream", "kind": "bad_base64"})[1]
+    assert b'"event":{"data":{"stdout":"b25l"}},"event"' in raw_faulty(client, {"type": "stream", "kind": "duplicate_key"})[1]
+    assert b"\xff\xfe" in raw_faulty(client, {"type": "stream", "kind": "not_utf8"})[1]
     assert b'{"event":{"data":\r\n' in raw_faulty(client, {"type": "stream", "kind": "bad_json"})[1]
 
 
@@ -701,6 +704,38 @@ def test_split_keepalives_and_stalls_change_no_content(client):
         _, found, rest = faulty_start(client, action, "/bin/sh", "-c", "echo a; sleep 0.1; echo b", phase=phase)
         assert outcome(found)[0] == b"a\nb\n" and outcome(found)[2] == [{}] and rest == b""
         assert (action["type"] == "keepalives") == ("keepalive" in kinds(found)) and (action["type"] != "stall" or time.monotonic() - begin >= 0.3)
+
+
+def test_a_flood_is_as_long_as_it_says_or_without_end(client):
+    _, found, _ = faulty_start(client, {"type": "flood", "bytes": 100_000})
+    assert outcome(found)[0] == b"x" * 100_000 + b"hello\n" and len(outcome(found)[1]) == 1
+    s = client.create()
+    client.cloud.faults([{"path": "/process.Process/Start", "action": {"type": "flood"}}])
+    with raw_start(client, s, "/bin/true") as sock:
+        seen = 0
+        while seen < 40 << 20:
+            piece = sock.recv(1 << 20)
+            assert piece
+            seen += len(piece)
+
+
+def test_a_delay_leaves_the_next_rule_its_turn(client):
+    client.cloud.faults([{"id": "d", "action": {"type": "delay", "ms": 200}}, {"id": "r", "action": {"type": "respond", "status": 503}}])
+    begin = time.monotonic()
+    assert client.call("GET", "/sandboxes/i0")[0] == 503 and time.monotonic() - begin >= 0.2
+    assert [r["hits"] for r in client.cloud.faults()] == [1, 1]
+
+
+def test_without_walls_it_says_so():
+    with clouds.E2bStandin("--isolation", "plain") as cloud:
+        c = Client(cloud)
+        s = c.create()
+        assert cloud.info()["mode"] == "plain" and cloud.info()["egress"] == "unenforced"
+        assert upload(c, s, [("/home/user/p/a.sh", b"echo plain; exit 4")])[0] == 200
+        found, _, _ = start(c, s, "/bin/sh", "/home/user/p/a.sh", cwd="/home/user/p")
+        assert outcome(found)[0] == b"plain\n" and outcome(found)[1][0]["exitCode"] == 4
+        assert rpc_call(c, s, "/filesystem.Filesystem/Stat", {"path": "p/a.sh"})[1]["entry"]["path"] == "/home/user/p/a.sh"
+        assert c.call("DELETE", f"/sandboxes/{s['sandboxID']}")[0] == 204
 
 
 def test_faults_of_plain_answers(client):

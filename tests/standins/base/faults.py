@@ -99,13 +99,13 @@ class Faults:
     def clear(self):
         self.rules = []
 
-    def take(self, phase, plane="any", method=None, path=None, sandbox=None, lease=None):
-        """The rule that acts on this request at this phase, or None."""
+    def take(self, phase, plane="any", method=None, path=None, sandbox=None, lease=None, skip=()):
+        """The rule that acts on this request at this phase, or None; `skip`: rules that have acted on it already."""
         if not self.rules:
             return None
         found = None
         for rule in self.rules:
-            if rule.phase == phase and rule.matches_request(plane, method, path, sandbox, lease) and found is None and rule.acts():
+            if rule.phase == phase and rule not in skip and rule.matches_request(plane, method, path, sandbox, lease) and found is None and rule.acts():
                 found = rule
         return found
 

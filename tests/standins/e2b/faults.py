@@ -14,6 +14,7 @@ ACTIONS = {
     "stream": {"kind", "after_end"},
     "split": {"bytes"},
     "keepalives": {"every_ms"},
+    "flood": {"bytes"},
     "stall": {"ms", "after_frames", "after_bytes"},
     "wedge_after_resume": set(),
     "envd_down": {"ms"},
@@ -27,7 +28,7 @@ ACTIONS = {
     "lost_upload": {"path", "keep_bytes"},
     "clock_skew": {"ms"},
 }
-PHASES = {"truncate": "body", "split": "body", "vanish": "frames", "stream": "frames", "keepalives": "frames", "stall": "frames"}
+PHASES = {"truncate": "body", "split": "body", "vanish": "frames", "stream": "frames", "keepalives": "frames", "flood": "frames", "stall": "frames"}
 # What the work itself does differently; all other actions are done around it.
 OF_THE_WORK = {"malform_create", "ghost_create", "lost_delete", "stale_list", "bad_pages", "wedge_after_resume", "pause_fail", "network_sticky", "fs_500",
                "fs_507", "fifo_hang", "endless_file", "clock_skew", "readback", "lost_upload"}

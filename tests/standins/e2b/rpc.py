@@ -1,5 +1,6 @@
 """The Connect protocol as envd speaks it: errors, unary calls and streams of envelopes, and what faults do to a stream."""
 import asyncio
+import base64
 import json
 import random
 import struct
@@ -15,6 +16,7 @@ STATUS = {"canceled": 499, "unknown": 500, "invalid_argument": 400, "deadline_ex
           "internal": 500, "unavailable": 503, "data_loss": 500, "unauthenticated": 401}
 REQUEST_MAX = 16 * 1024 * 1024
 OVERSIZE = 0x7FFFFFF0
+FLOOD_CHUNK = 24 * 1024
 END = 0x02
 
 
@@ -197,6 +199,10 @@ class Stream:
             data = self.envelope({"event": {"data": {"stdout": "!!! no base64 !!!"}}})
         elif name == "data" and kind == "bad_json":
             data = self.envelope(b'{"event":{"data":')
+        elif name == "data" and kind == "duplicate_key":
+            data = self.envelope(b'{"event":{"data":{"stdout":"b25l"}},"event":{"data":{"stdout":"dHdv"}}}')
+        elif name == "data" and kind == "not_utf8":
+            data = self.envelope(b'{"event":{"data":{"stdout":"b25l"},"\xff\xfe":1}}')
         elif name == "end":
             if kind == "no_end_event" or (kind.startswith("eos_error") and not rule.get("after_end")):
                 return
@@ -207,6 +213,15 @@ class Stream:
             elif kind == "signal_end":
                 data = self.envelope({"event": {"end": {"exitCode": -1, "status": "signal: killed", "error": "signal: killed"}}})
         await self.write(data)
+        if name == "start" and rule is not None and rule.type == "flood":
+            await self.flood(rule.get("bytes", -1))
+
+    async def flood(self, left):
+        """Output without end, or so many bytes of it."""
+        while left:
+            size = FLOOD_CHUNK if left < 0 else min(FLOOD_CHUNK, left)
+            await self.write(self.envelope({"event": {"data": {"stdout": base64.b64encode(b"x" * size).decode()}}}))
+            left -= size if left > 0 else 0
 
     async def whole(self, events):
         """All of it at once, end frame included; one by one where a rule looks at each."""

@@ -67,9 +67,9 @@ class Call:
             self.lease = sandbox.lease
             self.line["lease"] = self.lease
 
-    def take(self, phase):
+    def take(self, phase, skip=()):
         name = self.line.get("sandbox")
-        rule = self.world.faults.take(phase, self.plane, self.method, self.path, name, self.lease)
+        rule = self.world.faults.take(phase, self.plane, self.method, self.path, name, self.lease, skip)
         if rule is not None:
             self.line["fault"] = rule.id
         return rule
@@ -118,7 +118,11 @@ class Server:
             target = self.aim(call)
             if call.plane == "control" and call.method in ("POST", "PUT"):
                 await self.read_body(call, BODY_MAX)
-            rule = call.take("before")
+            delayed = []
+            while (rule := call.take("before", delayed)) is not None and rule.type == "delay":
+                # whatever else is to happen happens later
+                delayed.append(rule)
+                await self.instead(call, rule)
             if rule is not None:
                 made = await self.instead(call, rule)
                 if made is not None:
