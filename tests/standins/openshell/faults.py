@@ -3,7 +3,8 @@
 `phase` before: nothing was done; after: all was done and the answer is lost. `at` and `after_bytes` strike in the middle of the answer.
 """
 from ..base.faults import Faults
-from .schema import api, sandbox as config
+from .policy import policy_hash
+from .schema import api
 from .state import COMPLETED, DELETING, ERROR, PHASES, SETTING, UNKNOWN
 
 _WHERE = {"at", "message", "byte", "after_bytes", "perform"}
@@ -163,7 +164,6 @@ def change_record(value, what):
 
 def change_config(value, what):
     """One difference in a GetSandboxConfig answer."""
-    from .policy import policy_hash
     setting = value.settings[SETTING]
     if what == "policy-path":
         _policy_path(value.policy)
@@ -256,7 +256,3 @@ def gateway_info(version, rule):
     else:
         raise NoSuchChange(what)
     return answer
-
-
-__all__ = ["ACTIONS", "CONFIG_CHANGES", "ENDS", "FLOWS", "HARMLESS_CHANGES", "NoSuchChange", "RECORD_CHANGES", "change_config", "change_record", "config", "gateway_info",
-           "is_performed", "make", "phase_of"]

@@ -13,7 +13,7 @@ from ..base import account as books
 from ..base import landlock
 from ..base.box import Box, BoxError
 from . import execs, faults, forwards, schema
-from .calls import NAMES, Call, Over, Refuse
+from .calls import Call, Refuse
 from .policy import policy_fault
 from .schema import api, sandbox as config
 from .state import COMPLETED, DELETING, ERROR, PHASES, PROVISIONING, READY, STARTING, STOPPED, STOPPING, Sandbox, Token, ms_to, response
@@ -608,6 +608,3 @@ class Gateway:
         await self.reset()
         if self.tasks:
             await asyncio.wait(self.tasks, timeout=5)
-
-
-__all__ = ["Gateway", "NAMES", "Over", "SETTINGS", "VERSION"]

@@ -37,7 +37,7 @@ class Runner:
         self.buffer += data
         out = b""
         while not self.is_done and len(self.buffer) >= 14:
-            kind, (number, size) = self.buffer[4:5], struct.unpack(">II", self.buffer[6:14])
+            kind, size = self.buffer[4:5], struct.unpack(">I", self.buffer[10:14])[0]
             if self.buffer[:4] != MAGIC or size > PAYLOAD_MAX:
                 raise BadFrames("no frame where one is due")
             is_hello = kind == b"H"
