@@ -93,6 +93,9 @@ static bool call(e2b_t *e2b, const cloud_box_t *box, const guest_call_t *call, c
                                .response_max = call->response_max};
     memcpy(request.also_fine, call->also_fine, sizeof(request.also_fine));
     bool is_fine = cloud_call(e2b->http, &request, answer, trouble);
+    /* The token is the sandbox's own, and was just given to us: that it is not taken is no matter of the operator's. */
+    if (!is_fine && trouble->fault == CLOUD_DENIED)
+        trouble->fault = CLOUD_PROTOCOL;
     e2b_headers_wipe(headers);
     free(headers);
     buffer_dispose(&url);

@@ -20,8 +20,7 @@ typedef struct {
     cloud_frames_t frames;
     buffer_t error_body; /* of an answer that is not 200 */
     int status;
-    uint64_t heard_us; /* the last byte, or the sending */
-    uint64_t ended_us; /* the end frame; 0 = not yet */
+    e2b_start_times_t times;
     bool is_sent;
     bool is_done; /* the exchange is over */
     http_outcome_t outcome;
@@ -32,7 +31,7 @@ static bool on_payload(void *data, const uint8_t *payload, size_t len, bool is_e
     stream_t *stream = data;
     if (!is_end)
         return e2b_start_message(&stream->start, payload, len);
-    stream->ended_us = clock_mono_us();
+    stream->times.ended_us = clock_mono_us();
     co_wake(stream->waiter);
     return e2b_start_eos(&stream->start, payload, len);
 }
@@ -41,7 +40,7 @@ static bool on_head(void *data, const http_response_t *response)
 {
     stream_t *stream = data;
     stream->status = response->status;
-    stream->heard_us = clock_mono_us();
+    stream->times.heard_us = clock_mono_us();
     return true;
 }
 
@@ -68,7 +67,7 @@ static bool take_frames(stream_t *stream, const uint8_t *bytes, size_t len)
 static bool on_data(void *data, const uint8_t *bytes, size_t len)
 {
     stream_t *stream = data;
-    stream->heard_us = clock_mono_us();
+    stream->times.heard_us = clock_mono_us();
     if (stream->status == 200)
         return take_frames(stream, bytes, len);
     size_t room = E2B_ERROR_MAX - stream->error_body.len;
@@ -83,24 +82,6 @@ static void on_done(void *data, const http_response_t *response)
     stream->is_sent = response->sent;
     stream->outcome = response->outcome;
     co_wake(stream->waiter);
-}
-
-static uint64_t earlier(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
-/* Until the exchange is over, or we are: true, and `closed` says what ended it. */
-static bool is_over(const stream_t *stream, uint64_t deadline_us, e2b_start_close_t *closed, uint64_t *next_us)
-{
-    uint64_t now_us = clock_mono_us(), late_us = deadline_us + (uint64_t)E2B_LATE_MS * 1000;
-    uint64_t silent_us = stream->heard_us + (uint64_t)E2B_SILENCE_MS * 1000;
-    uint64_t closing_us = stream->ended_us != 0 ? stream->ended_us + (uint64_t)E2B_CLOSING_MS * 1000 : UINT64_MAX;
-    *next_us = earlier(earlier(late_us, silent_us), closing_us);
-    if (now_us < *next_us)
-        return false;
-    *closed = now_us >= closing_us ? START_STOPPED : now_us >= late_us ? START_LATE : START_SILENT;
-    return true;
 }
 
 static e2b_start_close_t close_of(const stream_t *stream)
@@ -121,13 +102,13 @@ static e2b_start_close_t close_of(const stream_t *stream)
     return START_CUT;
 }
 
-static e2b_start_close_t listen(stream_t *stream, http_call_t *call, uint64_t deadline_us)
+static e2b_start_close_t listen(stream_t *stream, http_call_t *call)
 {
     e2b_start_close_t closed = START_CLOSED;
     uint64_t next_us;
     bool is_ours = false; /* the end, not the exchange's */
     while (!stream->is_done && !is_ours) {
-        if (is_over(stream, deadline_us, &closed, &next_us)) {
+        if (e2b_start_is_over(&stream->times, clock_mono_us(), &closed, &next_us)) {
             is_ours = true;
         } else if (co_wait(cloud_left_ms(next_us)) == CO_CANCELED) {
             is_ours = !stream->is_done;
@@ -179,11 +160,12 @@ static e2b_start_close_t exchange(e2b_t *e2b, const cloud_box_t *box, const buff
                               .on_head = on_head,
                               .on_data = on_data,
                               .stream_data = stream};
-    stream->heard_us = clock_mono_us();
+    stream->times.deadline_us = deadline_us;
+    stream->times.heard_us = clock_mono_us();
     http_call_t *call = http_call_start(e2b->streams, &request, on_done, stream);
     e2b_headers_wipe(headers);
     free(headers);
-    return listen(stream, call, deadline_us);
+    return listen(stream, call);
 }
 
 /* --- from the verdict to what the run's skeleton wants to know --- */
@@ -191,9 +173,9 @@ static e2b_start_close_t exchange(e2b_t *e2b, const cloud_box_t *box, const buff
 static bool tell(const e2b_t *e2b, const e2b_verdict_t *verdict, cloud_trouble_t *trouble)
 {
     static const cloud_fault_t faults[] = {
-        [VERDICT_EXIT] = CLOUD_FINE,      [VERDICT_TIMED_OUT] = CLOUD_FINE,   [VERDICT_FLOODED] = CLOUD_FINE,
-        [VERDICT_UNSENT] = CLOUD_NOTHING, [VERDICT_LOST] = CLOUD_LOST,        [VERDICT_PROTOCOL] = CLOUD_PROTOCOL,
-        [VERDICT_DENIED] = CLOUD_DENIED,  [VERDICT_CANCELED] = CLOUD_CANCELED};
+        [VERDICT_EXIT] = CLOUD_FINE,       [VERDICT_TIMED_OUT] = CLOUD_FINE,   [VERDICT_FLOODED] = CLOUD_FINE,
+        [VERDICT_UNSENT] = CLOUD_NOTHING,  [VERDICT_LOST] = CLOUD_LOST,        [VERDICT_PROTOCOL] = CLOUD_PROTOCOL,
+        [VERDICT_DENIED] = CLOUD_PROTOCOL, [VERDICT_CANCELED] = CLOUD_CANCELED};
     char detail[CLOUD_TEXT_LOG_MAX + 1];
     cloud_fault_t fault = faults[verdict->end];
     if (fault == CLOUD_FINE)

@@ -15,12 +15,7 @@
 #include "core/clock.h"
 #include "core/mem.h"
 
-enum {
-    REMOVE_MS = JANITOR_ATTEMPT_MS - 1000,
-    SETTLE_MS = CLOUD_PLACE_MS + E2B_CREATE_MS,
-    NEVER_MS = INT32_MAX,
-    WORKERS = 64
-};
+enum { REMOVE_MS = JANITOR_ATTEMPT_MS - 1000, NEVER_MS = INT32_MAX, WORKERS = 64 };
 
 /* --- those proven ours --- */
 
@@ -242,10 +237,10 @@ static bool sandbox_list(void *self, const char *installation, sandbox_seen_cb f
     return is_whole;
 }
 
-/* The bound for what is not seen is each sandbox's own: not_seen says so itself. */
+/* The bound for what is not seen is each sandbox's own: not_seen says so itself, also of one whose create a dead
+ * process had just sent. */
 const backend_sandboxes_t E2B_SANDBOXES = {
     .unseen_ms = NEVER_MS,
-    .settle_ms = SETTLE_MS,
     .workers = WORKERS,
     .remove = sandbox_remove,
     .list = sandbox_list,

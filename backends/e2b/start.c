@@ -112,6 +112,25 @@ bool e2b_start_eos(e2b_start_t *start, const void *payload, size_t len)
     return true;
 }
 
+/* --- how long to listen --- */
+
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+bool e2b_start_is_over(const e2b_start_times_t *times, uint64_t now_us, e2b_start_close_t *closed, uint64_t *next_us)
+{
+    uint64_t late_us = times->deadline_us + UINT64_C(1000) * E2B_LATE_MS;
+    uint64_t silent_us = times->heard_us + UINT64_C(1000) * E2B_SILENCE_MS;
+    uint64_t closing_us = times->ended_us != 0 ? times->ended_us + UINT64_C(1000) * E2B_CLOSING_MS : UINT64_MAX;
+    *next_us = earlier(earlier(late_us, silent_us), closing_us);
+    if (now_us < *next_us)
+        return false;
+    *closed = now_us >= closing_us ? START_STOPPED : now_us >= late_us ? START_LATE : START_SILENT;
+    return true;
+}
+
 /* --- the verdict --- */
 
 static void say(e2b_verdict_t *out, e2b_verdict_end_t end, const char *message, const char *detail)

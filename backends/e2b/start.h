@@ -55,6 +55,16 @@ typedef enum {
     START_STOPPED, /* by us, the machine being over */
 } e2b_start_close_t;
 
+/* Monotonic moments of an exchange, in microseconds. */
+typedef struct {
+    uint64_t deadline_us; /* of the run */
+    uint64_t heard_us;    /* the last byte, or the sending */
+    uint64_t ended_us;    /* the end frame; 0 = not yet */
+} e2b_start_times_t;
+/* Whether we have listened for long enough, and then what ended it; else `next_us` is when to ask again at the latest.
+ */
+bool e2b_start_is_over(const e2b_start_times_t *times, uint64_t now_us, e2b_start_close_t *closed, uint64_t *next_us);
+
 typedef enum {
     VERDICT_EXIT, /* step->exit_code */
     VERDICT_TIMED_OUT,

@@ -377,6 +377,34 @@ static void test_floods(void **state)
     assert_int_equal(judge(START_STOPPED, true, 200, ""), VERDICT_TIMED_OUT); /* in this order (3.2, step 7) */
 }
 
+/* --- how long to listen --- */
+
+static void test_how_long_a_stream_is_listened_to(void **state)
+{
+    (void)state;
+    static const uint64_t second = 1000000;
+    e2b_start_times_t times = {.deadline_us = 300 * second, .heard_us = 10 * second};
+    e2b_start_close_t closed;
+    uint64_t next_us;
+    /* 45 s without a byte: keepalives come every 15 s */
+    assert_false(e2b_start_is_over(&times, 55 * second - 1, &closed, &next_us));
+    assert_int_equal(next_us, 55 * second);
+    assert_true(e2b_start_is_over(&times, 55 * second, &closed, &next_us));
+    assert_int_equal(closed, START_SILENT);
+    times.heard_us = 40 * second;
+    assert_false(e2b_start_is_over(&times, 55 * second, &closed, &next_us));
+    /* the run's own deadline, and a moment for the daemon's word on it */
+    times.heard_us = 299 * second;
+    assert_false(e2b_start_is_over(&times, 300 * second + 149999, &closed, &next_us));
+    assert_true(e2b_start_is_over(&times, 300 * second + 150000, &closed, &next_us));
+    assert_int_equal(closed, START_LATE);
+    /* after the end frame the body has a moment to end, and need not */
+    times = (e2b_start_times_t){.deadline_us = 300 * second, .heard_us = 20 * second, .ended_us = 20 * second};
+    assert_false(e2b_start_is_over(&times, 20 * second + 99999, &closed, &next_us));
+    assert_true(e2b_start_is_over(&times, 20 * second + 100000, &closed, &next_us));
+    assert_int_equal(closed, START_STOPPED);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -393,6 +421,7 @@ int main(void)
         cmocka_unit_test_teardown(test_answers_before_the_handler, end),
         cmocka_unit_test_teardown(test_output_is_kept_to_its_limit, end),
         cmocka_unit_test_teardown(test_floods, end),
+        cmocka_unit_test(test_how_long_a_stream_is_listened_to),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
