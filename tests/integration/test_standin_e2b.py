@@ -795,6 +795,43 @@ def test_faults_of_files(client):
     assert client.call("GET", "/health", headers=marks(s))[0] == 204
 
 
+def test_faults_that_are_told_late(client):
+    s = client.create()
+    path = f"/sandboxes/{s['sandboxID']}"
+    client.cloud.faults([{"path": "/files", "action": {"type": "fs_507"}},
+                         {"path": "/v2/sandboxes/{id}/connect", "action": {"type": "clock_skew", "ms": 3_600_000}},
+                         {"path": "/sandboxes/{id}/metrics", "phase": "body", "action": {"type": "stall", "ms": 300}},
+                         {"method": "DELETE", "action": {"type": "lost_delete", "kind": "slow", "ms": 400}}])
+    assert upload(client, s, [("/tmp/a", b"1")]) == (507, {"message": "not enough disk space available", "code": 507})
+    client.call("POST", path + "/pause", {})
+    again = client.json("POST", f"/v2{path}/connect", {"timeout": 60})[1]
+    assert client.json("GET", "/metrics", headers=marks(again))[1]["ts"] - time.time() > 3500
+    begin = time.monotonic()
+    assert client.json("GET", path + "/metrics")[1][0]["cpuCount"] == 2 and time.monotonic() - begin >= 0.3
+    begin = time.monotonic()
+    assert client.call("DELETE", path)[0] == 204 and time.monotonic() - begin >= 0.4 and client.cloud.alive() == []
+
+
+def test_it_waits_for_a_body_that_is_announced(client):
+    s = client.create()
+    body, kind = form([("/tmp/expected", b"x" * 1000)])
+    lines = {**marks(s), **kind, "Host": "localhost", "Content-Length": str(len(body)), "Expect": "100-continue"}
+    with socket.create_connection(("127.0.0.1", client.port), timeout=10) as sock:
+        sock.sendall(b"POST /files HTTP/1.1\r\n" + "".join(f"{k}: {v}\r\n" for k, v in lines.items()).encode() + b"\r\n")
+        assert read_until(sock, b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        sock.sendall(body)
+        assert read_until(sock, b"\r\n\r\n").startswith(b"HTTP/1.1 200 ")
+
+
+def test_events_of_lives(client):
+    s = client.create()
+    client.call("POST", f"/sandboxes/{s['sandboxID']}/pause", {})
+    client.call("DELETE", f"/sandboxes/{s['sandboxID']}")
+    kinds_of = lambda q: [e["type"].rpartition(".")[2] for e in client.json("GET", f"/events/sandboxes/{s['sandboxID']}{q}")[1]]  # noqa: E731
+    assert kinds_of("") == ["killed", "paused", "created"] and kinds_of("?orderAsc=true&limit=2") == ["created", "paused"]
+    assert kinds_of("?types=sandbox.lifecycle.killed") == ["killed"] and client.call("GET", "/events/sandboxes?limit=101")[0] == 400
+
+
 def test_a_readback_may_differ(client):
     s = client.create(**DENY)
     client.cloud.faults([{"method": "GET", "path": "/sandboxes/{id}", "action": {"type": "readback", "set": {"memoryMB": 4096, "network.denyOut": []}, "drop": ["diskSizeMB", "metadata"]}}])

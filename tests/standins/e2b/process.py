@@ -4,6 +4,7 @@ import base64
 import binascii
 import collections
 import contextlib
+import os
 import posixpath
 import signal as sig
 
@@ -15,6 +16,7 @@ CHUNK_MAX, PTY_CHUNK_MAX = 32 * 1024, 16 * 1024
 QUEUE_MAX = 64
 REMEMBERED_S = 30
 KEEPALIVE_S = 90
+HAS_BASH = os.path.exists("/bin/bash")
 WRAPPER = ["/bin/sh", "-c", 'exec "$@"', "sh"]
 NAMES = {1: "hangup", 2: "interrupt", 3: "quit", 4: "illegal instruction", 5: "trace/breakpoint trap", 6: "aborted", 7: "bus error",
          8: "floating point exception", 9: "killed", 10: "user defined signal 1", 11: "segmentation fault", 12: "user defined signal 2", 13: "broken pipe",
@@ -164,6 +166,8 @@ class Processes:
             if missing:
                 raise RpcError("invalid_argument", f"cwd '{cwd}' does not exist")
         arguments = [config.get("cmd", ""), *(config.get("args") or [])]
+        if arguments[0] == "/bin/bash" and not HAS_BASH:
+            arguments[0], call.line["shell"] = "/bin/sh", "/bin/sh instead of /bin/bash, which this machine lacks"
         if any(len(a.encode()) >= 128 * 1024 for a in arguments):
             raise RpcError("invalid_argument", "error starting process: argument list too long")
         size = ((request.get("pty") or {}).get("size") or {}) if "pty" in request else None
