@@ -5,6 +5,7 @@ import contextlib
 import os
 import pathlib
 import signal
+import tempfile
 import threading
 import time
 
@@ -80,6 +81,10 @@ def _text(data):
 
 # -- the walls --
 
+E2B_KEY = "e2b_" + "0123456789abcdef" * 2
+DIGEST = "sha256:" + "ab" * 32
+NOWHERE = "http://127.0.0.1:9"
+
 
 class Wall:
     name = tier = None
@@ -95,13 +100,17 @@ class Wall:
     recovery_s = 30             # from the death of its role to service
     late_s = 0.4                # an answer after its deadline, on a machine that does nothing else
     ends_early_s = 0            # how long before its deadline a run may be ended, where the guest's own clock does it
+    # Artifacts that are read by a service outside, which follows links, to nothing but the guest's own files: "directories" only, or "all".
+    follows_links = None
+    holders_cost_output = False # whether a run that is ended under such a holder loses what it had printed
+    software = ""               # a pattern of the software identity that it shows to have
     shares_gateway = True       # in the tests: one of several of a gateway
     waits_for_holders = False   # whether a run lasts as long as somebody whom it left holds its output
     # How a program ends that prints without end: its "time" is up, its "pipe" is closed on it, or it is past the "budget" of what is carried.
     flood_ends = "time"
-    # what a run gets whose sandbox or role acts up in a step, as (the run's verdict, its reason): of every wall
-    failed_steps = {"create": ("refused", "capacity"), "stage": ("refused", "capacity"), "execute": ("unknown", None),
-                    "collect": ("unknown", None)}
+    # what a snippet gets when a step of its run fails: the verdict, and the refusal's reason or the failure's code
+    failed_steps = {"create": ("refused", "capacity"), "stage": ("refused", "capacity"), "execute": ("unknown", "internal"),
+                    "collect": ("unknown", "internal"), "delete": ("answered", None)}
 
     def __repr__(self):
         return self.name
@@ -130,6 +139,10 @@ class Wall:
 
     def look_over(self, gw):
         """After each test on a gateway."""
+
+    def wait_adopted(self, gw, sandboxes):
+        """Until what a role had that died is gone."""
+        g.wait_for(lambda: not sandboxes & self.sandboxes(gw), "every sandbox of the role that died to be gone", self.recovery_s)
 
     @contextlib.contextmanager
     def unprovable(self, gw):
@@ -238,7 +251,8 @@ class Cloud(Wall):
     timeout_max_ms, timeout_default_ms = 120000, 30000
     project_timeout_max_ms, project_timeout_default_ms = 120000, 30000
     step_stream_max, steps_max, artifacts_max = 1024 * 1024, 3 * 1024 * 1024, 8 * 1024 * 1024
-    gone_s, proof_s, recovery_s = 3, 10, 60
+    gone_s, proof_s, recovery_s = 3, 3, 75
+    failed_steps = {**Wall.failed_steps, "execute": ("unknown", "unavailable"), "collect": ("answered", None)}
     adopted_s = 60                  # from the death of a role to the end of the sandboxes it had: its lease, and two rounds of another's janitor
     shares_gateway = False
     standin = None                  # of clouds.py
@@ -259,14 +273,23 @@ class Cloud(Wall):
         """Those of a service that nobody reaches: for a gateway that must not start."""
         return self.settings_for(None)
 
-    def standin_process(self, **more):
-        return self.standin(*self.standin_options, **more)
+    def stop_executing(self, cloud):
+        """Of a stand-in that was started with `canned`, once the wall is proven: from now on nothing is executed."""
+
+    def secrets_of(self, gw):
+        """What must not be found in its log."""
+        return [v for k, v in gw.settings.items() if k in ("E2B_API_KEY", "DOCKER_SBX_TOKEN")]
+
+    @contextlib.contextmanager
+    def standin_process(self, options=None, **more):
+        with self.standin(*(self.standin_options if options is None else options), **more) as cloud:
+            yield cloud
 
     @contextlib.contextmanager
     def gateway(self, settings=None, spoilable=False):
         with self.service or self.standin_process() as cloud:
             with g.served(g.Gateway({"SANDBOX_PROVIDER": self.name, **self.hasty, **self.settings_for(cloud), **(settings or {})})) as gw:
-                gw.secrets += cloud.secrets
+                gw.secrets += self.secrets_of(gw)
                 gw.cloud = cloud
                 yield gw.start()
                 self.expect_empty(gw)
@@ -289,6 +312,9 @@ class Cloud(Wall):
     def sandboxes(self, gw):
         return set(gw.cloud.alive())
 
+    def wait_adopted(self, gw, sandboxes):
+        """A lease has to run out first: waited for once, at the gateway's end (expect_empty)."""
+
     @contextlib.contextmanager
     def _rule(self, gw, rule):
         gw.cloud.add_fault(**rule)
@@ -306,34 +332,46 @@ class Cloud(Wall):
 
 class E2b(Cloud):
     name = "e2b"
+    follows_links = "directories"
     roomy = {"E2B_MAX_CONCURRENT": "1000"}
     waits_for_holders = True
     flood_ends = "budget"
     impossible = {"SANDBOX_PIDS": "64", "SANDBOX_CPUS": "1.5"}
 
+    standin = clouds.E2bStandin
+    standin_options = ("--api-key", E2B_KEY)
+    faulty_proof = {"plane": "control", "action": {"type": "respond", "status": 429}}
+    refuting_proof = {"plane": "control", "action": {"type": "respond", "status": 401}}
+
     def settings_for(self, cloud):
-        where = cloud.settings if cloud else {"E2B_API_KEY": "e2b_" + "0" * 40, "E2B_API_URL": "http://127.0.0.1:9", "E2B_SANDBOX_URL": "http://127.0.0.1:9"}
-        return {**where, "E2B_MAX_CONCURRENT": "64", "E2B_CREATES_PER_SECOND": "1000"}
+        api, sandbox = (cloud.api_url, cloud.sandbox_url) if cloud else (NOWHERE, NOWHERE)
+        return {"E2B_API_KEY": E2B_KEY, "E2B_API_URL": api, "E2B_SANDBOX_URL": sandbox, "E2B_MAX_CONCURRENT": "64", "E2B_CREATES_PER_SECOND": "1000"}
 
 
 class Dockercloud(Cloud):
     name = "dockercloud"
     api = "connect"
-    standin = getattr(clouds, "DockercloudStandin", None)
+    environment = software = f"oci-manifest:linux/amd64@{DIGEST}"
+    standin = clouds.DockercloudStandin
     standin_options = ("--knobs", '{"quota_concurrent": 100, "quota_stored": 200}')
     canned = ("--exec=canned", "--knobs", '{"quota_concurrent": 5000, "quota_stored": 5000}')
     roomy = {"SANDBOX_DOCKERCLOUD_MAX_CONCURRENT": "1000"}
     flood_ends = "pipe"
-    waits_for_holders = True
+    waits_for_holders = holders_cost_output = True
+    follows_links = "all"
+
+    faulty_proof = {"action": {"type": "respond", "status": 429}}
+    refuting_proof = {"action": {"type": "respond", "status": 401}}
 
     def settings_for(self, cloud):
-        where = {"SANDBOX_DOCKERCLOUD_IDENTIFIER": "nobody", "SANDBOX_DOCKERCLOUD_SECRET": "dckr_pat_0123456789", "SANDBOX_DOCKERCLOUD_API_URL": "http://127.0.0.1:9",
-                 "SANDBOX_DOCKERCLOUD_AUTH_URL": "http://127.0.0.1:9"}
-        return {"SANDBOX_DOCKERCLOUD_API": self.api, **(cloud.settings(self.api) if cloud else where)}
+        where = cloud.ready if cloud else {"auth_url": NOWHERE, f"{self.api}_url": NOWHERE, "identifier": "nobody", "secret": "dckr_pat_" + "0" * 20}
+        return {"SANDBOX_DOCKERCLOUD_API": self.api, "SANDBOX_DOCKERCLOUD_AUTH_URL": where["auth_url"],
+                "SANDBOX_DOCKERCLOUD_API_URL": where[f"{self.api}_url"], "DOCKER_SBX_USERNAME": where["identifier"],
+                "DOCKER_SBX_TOKEN": where["secret"], "SANDBOX_DOCKERCLOUD_IMAGE": f"registry.example/team/image@{DIGEST}", "SANDBOX_DOCKERCLOUD_MAX_CONCURRENT": "64"}
 
 
 class DockercloudRest(Dockercloud):
-    api = "rest"
+    api, environment, software = "rest", "", ""
 
     def __repr__(self):
         return "dockercloud-rest"
@@ -341,13 +379,32 @@ class DockercloudRest(Dockercloud):
 
 class Openshell(Cloud):
     name, tier = "openshell", "container"
+    waits_for_holders = True
+    environment = "openshell-image:sha256:[0-9a-f]{64}"
+    standin = clouds.OpenshellStandin
+    standin_options = canned = ("--runner", g.ROOT / "build/guest/runner")  # what its trial looks for is there only where commands are executed
+    faulty_proof = {"action": {"type": "status", "code": "RESOURCE_EXHAUSTED"}}
+    refuting_proof = {"action": {"type": "status", "code": "UNAUTHENTICATED"}}
+
+    @contextlib.contextmanager
+    def standin_process(self, options=None, **more):
+        """Over TLS, with certificates on both sides."""
+        with tempfile.TemporaryDirectory(prefix="plos-", dir=g.HOMES) as folder, \
+                super().standin_process(("--tls-dir", folder, *(self.standin_options if options is None else options)), **more) as cloud:
+            yield cloud
+
+    def stop_executing(self, cloud):
+        cloud.script({"command": "*/runner *", "do": "runner"}, {"command": "node -", "stdout": "42\n"})
 
     def settings_for(self, cloud):
-        return cloud.settings if cloud else {"SANDBOX_OPENSHELL_ENDPOINT": "http://127.0.0.1:9"}
+        url, folder = (cloud.ready["url"], cloud.ready["tls_dir"]) if cloud else ("https://127.0.0.1:9", "/nonexistent")
+        return {"SANDBOX_OPENSHELL_GATEWAY_URL": url, "SANDBOX_OPENSHELL_CA_FILE": f"{folder}/ca.crt", "SANDBOX_OPENSHELL_CERT_FILE": f"{folder}/client.crt",
+                "SANDBOX_OPENSHELL_KEY_FILE": f"{folder}/client.key", "SANDBOX_OPENSHELL_IMAGE": f"registry.test/plimsoll/openshell@{DIGEST}",
+                "SANDBOX_OPENSHELL_CREATES_PER_MINUTE": "100000"}
 
 
 LOCAL_WALLS = [Docker(), Gvisor()]
-CLOUD_WALLS = [w for w in () if w.standin]
+CLOUD_WALLS = [E2b(), Dockercloud(), DockercloudRest(), Openshell()]
 WALLS = [Wasm(), *LOCAL_WALLS, *CLOUD_WALLS]
 
 

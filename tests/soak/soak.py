@@ -175,10 +175,11 @@ class Soak:
     def go(self, seconds):
         """Whether all held."""
         began = time.monotonic()
-        with self.wall.standin(*self.wall.canned, seed=self.seed) as cloud, g.served(g.Gateway(self.settings(cloud))) as gw:
-            gw.secrets += cloud.secrets
+        with self.wall.standin_process(self.wall.canned, seed=self.seed) as cloud, g.served(g.Gateway(self.settings(cloud))) as gw:
+            gw.secrets += self.wall.secrets_of(gw)
             gw.start()
             g.wait_for(lambda: gw.get("/readyz").status == 200, "the wall to be proven", g.START_S)
+            self.wall.stop_executing(cloud)
             self.first_line = cloud.journal()[-1]["n"]
             cloud.faults(self.rules(self.share))
             memory = Memory(gw, lambda: self.done)

@@ -8,7 +8,7 @@ import walls
 from stalls import Stalls
 
 MIB = g.MIB
-LINE = "head -c {} /dev/zero | tr '\\0' y"
+LINE = "yes y | tr -d '\\n' | head -c {}"
 
 
 @pytest.fixture
@@ -104,7 +104,9 @@ def test_links_and_what_is_no_file_are_no_artifacts(on):
         return
     done = on.project(["echo in > file; ln -s /etc/passwd outside; ln -s /etc etc; mkdir dir; mkfifo fifo"],
                       artifacts=["file", "outside", "etc/passwd", "dir", "fifo", "missing"], timeoutMs=20000)
-    assert done.artifacts == [("file", b"in\n")] and done.outcome == "completed"
+    followed = {None: [], "directories": ["etc/passwd"], "all": ["outside", "etc/passwd"]}[on.wall.follows_links]
+    assert done.artifacts[0] == ("file", b"in\n") and done.outcome == "completed"
+    assert [path for path, _ in done.artifacts[1:]] == followed and all(content.startswith(b"root:") for _, content in done.artifacts[1:])
 
 
 def test_files_are_stored_whole(on):

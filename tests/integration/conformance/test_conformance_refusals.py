@@ -1,4 +1,5 @@
 """What a wall does not do it refuses, marked with the reason, with nothing started; on every wall alike."""
+import re
 import subprocess
 
 import pytest
@@ -29,8 +30,15 @@ def test_a_floor_that_is_none(at, floor):
 @pytest.mark.parametrize("rule", [{"mode": "exact", "identities": ["oci-manifest:linux/amd64@sha256:" + "a" * 64]},
                                   {"mode": "approved", "identities": ["x:1", "x:2"]}])
 def test_software_it_cannot_show_to_have(at, rule):
-    assert at.describe()["javascriptEnvironment"].get("softwareIdentity", "") == ""
     g.refused(at.run("1", softwareRule=rule), "failed_precondition", "environment")
+
+
+def test_software_it_shows_to_have(at):
+    identity = at.describe()["javascriptEnvironment"].get("softwareIdentity", "")
+    assert re.fullmatch(at.wall.software, identity)
+    if identity:
+        answer = at.ok("1", softwareRule={"mode": "exact", "identities": [identity]})
+        assert answer.json()["softwareIdentity"] == identity
 
 
 def test_a_grant_nobody_gave(at):

@@ -14,11 +14,11 @@ def test_a_result(at):
     got = answer.json()
     assert g.stdout(answer) == b"42\n" and g.stderr(answer) == b""
     assert got["javascript"] == {"stdout": base64.b64encode(b"42\n").decode()}
-    assert re.fullmatch(at.wall.environment, got["environment"])
+    assert re.fullmatch(at.wall.environment, got.get("environment", ""))
     assert answer.header("Plimsoll-Backend") == at.wall.name and answer.header("Plimsoll-Replayed") is None
     described = at.describe()
     assert (described["sandbox"], described["isolation"]) == (at.wall.name, at.wall.tier)
-    assert described["javascriptEnvironment"]["identity"] == got["environment"]
+    assert described["javascriptEnvironment"].get("identity", "") == got.get("environment", "")
     assert described["javascriptEnvironment"]["maxTimeoutMs"] == at.wall.timeout_max_ms
     assert "javascript" in described["javascriptEnvironment"]["languages"]
     assert described.get("supportsProject", False) == ("project" in at.wall.kinds)
