@@ -861,6 +861,60 @@ def test_the_books_say_which_marked_code_was_executed(client):
     assert client.cloud.admin("GET", "marks") == {mark: [s["sandboxID"]] * 2}
 
 
+HOSTILE = [None, True, -1, 0, 1, 10 ** 30, 1.5, "", "x", "\ud800", "\0", "../../x", "a" * 70_000, "\r\nX: y", [], [[]], {}, {"a": {"b": []}}, "0.0.0.0/0", "é"]
+
+
+def mutated(value, random):
+    """The value with something in it replaced, doubled or left out."""
+    if isinstance(value, dict) and value and random.random() < 0.8:
+        key = random.choice(list(value))
+        changed = {k: v for k, v in value.items() if k != key or random.random() < 0.8}
+        return {**changed, key: mutated(value[key], random)} if random.random() < 0.8 else {**changed, random.choice(["x", "path", ""]): random.choice(HOSTILE)}
+    if isinstance(value, list) and value and random.random() < 0.7:
+        return [mutated(v, random) if random.random() < 0.5 else v for v in value] * random.choice([1, 1, 2])
+    return random.choice(HOSTILE)
+
+
+def test_hostile_requests_are_answered_and_break_nothing(client):
+    """Whatever comes, the answer is a status that was meant, never one of a program that stumbled (its launcher looks for a trace, too)."""
+    random = __import__("random").Random(8)
+    s = client.create(timeout=3600)
+    path = f"/sandboxes/{s['sandboxID']}"
+    control_calls = [("POST", "/v2/sandboxes", {"templateID": "base", "timeout": 60, "metadata": {"a": "b"}, "network": {"allowOut": ["a.example"], "denyOut": ["0.0.0.0/0"], "rules": {
+        "a.example": [{"transform": {"headers": {"A": "b"}}}]}}, "autoResume": {"enabled": True}, "iam": {"tokens": {"t": {"audience": "a"}}}}),
+        ("POST", path + "/timeout", {"timeout": 60}), ("POST", f"/v2{path}/connect", {"timeout": 60}), ("PUT", path + "/network", {"denyOut": ["0.0.0.0/0"]}),
+        ("POST", path + "/refreshes", {"duration": 5}), ("POST", path + "/resume", {"timeout": 5})]
+    data_calls = [("/process.Process/Start", {"process": {"cmd": "/bin/true", "args": ["a"], "envs": {"A": "b"}, "cwd": "/tmp"}, "pty": {"size": {"cols": 80, "rows": 24}}, "tag": "t", "stdin": False}),
+                  ("/process.Process/Connect", {"process": {"pid": 1}}), ("/process.Process/SendInput", {"process": {"pid": 1}, "input": {"stdin": "eA=="}}),
+                  ("/process.Process/SendSignal", {"process": {"tag": "t"}, "signal": "SIGNAL_SIGKILL"}), ("/filesystem.Filesystem/Stat", {"path": "/tmp"}),
+                  ("/filesystem.Filesystem/ListDir", {"path": "/tmp", "depth": 2}), ("/filesystem.Filesystem/MakeDir", {"path": "/tmp/x"}),
+                  ("/filesystem.Filesystem/Move", {"source": "/tmp/x", "destination": "/tmp/y"}), ("/filesystem.Filesystem/Remove", {"path": "/tmp/y"})]
+    queries = ["limit=x", "limit=-1", "metadata=%25%25%3D", "metadata=%ff%fe", "nextToken=%00", "nextToken=WzEsMl0", "state=x", "order=up", "state=,", "offset=x"]
+    for query in queries:
+        assert client.call("GET", "/v2/sandboxes?" + query)[0] in (200, 400) and client.call("GET", "/events/sandboxes?" + query)[0] in (200, 400)
+    for _ in range(500):
+        method, route, body = random.choice(control_calls)
+        assert client.call(method, route, json.dumps(mutated(body, random)).encode() if random.random() < 0.9 else random.choice([b"[" * 100_000, b"\xff", b"{", b"null"]), {"Content-Type": "application/json"})[0] < 500
+    s = client.create(timeout=3600)       # the first one's time to live may have been changed
+    for _ in range(500):
+        route, body = random.choice(data_calls)
+        data = json.dumps(mutated(body, random)).encode() if random.random() < 0.9 else random.choice([b"[" * 100_000, b"\xff", b"{", b""])
+        if route.endswith(("Start", "Connect")):
+            data = struct.pack(">BI", random.choice([0] * 9 + [1]), len(data) + random.choice([0] * 9 + [1])) + data
+            kind = "application/connect+json"
+        else:
+            kind = "application/json"
+        headers = marks(s, **{"Content-Type": kind, "Connect-Timeout-Ms": random.choice(["2000", "300"])})
+        assert client.call("POST", route, data, headers)[0] in (200, 400, 401, 404, 409, 412, 500, 501, 504)
+    for name, data in ((b"\xff\xfe", b"1"), (b"a\0b", b"1"), (b"/" + b"n" * 5000, b"1"), (b"../../../../etc/x", b"1"), (b"", b"1")):
+        body = b'--b\r\nContent-Disposition: form-data; name="file"; filename="' + name + b'"\r\n\r\n' + data + b"\r\n--b--\r\n"
+        assert client.call("POST", "/files", body, {**marks(s), "Content-Type": "multipart/form-data; boundary=b"})[0] in (200, 400, 500)
+    for body, kind in ((b"--b", "multipart/form-data; boundary=b"), (b"", "multipart/form-data"), (b"--b\r\n\r\n", "multipart/form-data; boundary=b")):
+        assert client.call("POST", "/files", body, {**marks(s), "Content-Type": kind})[0] in (200, 400)
+    assert client.call("GET", "/files?path=/etc/passwd", headers={**marks(s), "Range": "bytes=5-2"})[0] == 416
+    assert outcome(start(client, s, "/bin/echo", "still here")[0])[0] == b"still here\n"
+
+
 def test_secrets_do_not_stand_in_the_journal(client):
     s = client.create(**DENY)
     start(client, s, "/bin/true")

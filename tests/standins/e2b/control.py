@@ -76,7 +76,7 @@ class Control:
             raise error(400, f"validation error: header Content-Type has unexpected value {kind!r}")
         try:
             value = json.loads(call.body, object_pairs_hook=_no_twins)
-        except ValueError as e:
+        except (ValueError, RecursionError) as e:
             self.world.account.violation("a body that is no JSON", path=call.path, why=str(e)[:200])
             raise error(400, "validation error: failed to decode request body") from None
         wrong, unknown = schema.check(value, shape)

@@ -13,6 +13,7 @@ import time
 
 import aiohttp
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from .answers import Answer, Done, drop
 from .rpc import RpcError
@@ -214,8 +215,8 @@ class Files:
                 if path and written:
                     raise failure(400, "with a path there can be one file")
                 written.append(await self.store(call, user, to, _chunks(part), metadata, written))
-        except ValueError as e:
-            raise failure(400, f"error parsing multipart form: {e}") from None
+        except (ValueError, HttpProcessingError) as e:
+            raise failure(400, f"error parsing multipart form: {e}"[:200]) from None
         return written
 
     async def store(self, call, user, path, chunks, metadata, before=()):
@@ -291,6 +292,8 @@ class Files:
             if start >= size:
                 return Answer(416, b"invalid range: failed to overlap\n", {"Content-Range": f"bytes */{size}"}, "text/plain; charset=utf-8")
             end = min(size, int(found[2]) + 1) if found[2] else size
+            if end <= start:
+                return Answer(416, b"invalid range\n", content_type="text/plain; charset=utf-8")
             status = 206
             headers["Content-Range"] = f"bytes {start}-{end - 1}/{size}"
         if call.method == "HEAD" or end - start <= 1 << 20:

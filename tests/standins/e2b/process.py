@@ -16,6 +16,7 @@ CHUNK_MAX, PTY_CHUNK_MAX = 32 * 1024, 16 * 1024
 QUEUE_MAX = 64
 REMEMBERED_S = 30
 KEEPALIVE_S = 90
+SIZE_MAX = 65535
 HAS_BASH = os.path.exists("/bin/bash")
 WRAPPER = ["/bin/sh", "-c", 'exec "$@"', "sh"]
 NAMES = {1: "hangup", 2: "interrupt", 3: "quit", 4: "illegal instruction", 5: "trace/breakpoint trap", 6: "aborted", 7: "bus error",
@@ -171,7 +172,7 @@ class Processes:
         if any(len(a.encode()) >= 128 * 1024 for a in arguments):
             raise RpcError("invalid_argument", "error starting process: argument list too long")
         size = ((request.get("pty") or {}).get("size") or {}) if "pty" in request else None
-        pty = (int(size.get("cols", 80)) or 80, int(size.get("rows", 24)) or 24) if size is not None else None
+        pty = self.size(size) if size is not None else None
         wants_stdin = request.get("stdin", True)
         try:
             process = await s.guest.spawn([*WRAPPER, *arguments], env, cwd, user, wants_stdin and pty is None, pty)
@@ -185,6 +186,11 @@ class Processes:
         running = Running(s, process, config, request.get("tag"), wants_stdin)
         s.processes[running.pid] = running
         await self.follow(stream, running, interval, seconds, kills=True)
+
+    @staticmethod
+    def size(size):
+        """(columns, rows), as far as a terminal goes."""
+        return min(int(size.get("cols", 80)) or 80, SIZE_MAX), min(int(size.get("rows", 24)) or 24, SIZE_MAX)
 
     def note_code(self, s, arguments, cwd):
         """Which of the uploads is executed: the last argument that names one, or the last argument's own text."""
@@ -302,7 +308,7 @@ class Processes:
         running = self.select(call.sandbox, request)
         size = (request.get("pty") or {}).get("size")
         if size and running.process.pty:
-            running.process.pty.resize(int(size.get("cols", 80)), int(size.get("rows", 24)))
+            running.process.pty.resize(*self.size(size))
         elif size:
             raise RpcError("failed_precondition", "tty not assigned to process")
         return {}

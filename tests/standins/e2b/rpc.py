@@ -65,7 +65,9 @@ def request_of(call, is_stream):
         value = json.loads(data or b"{}")
         if not isinstance(value, dict):
             raise ValueError("no object")
-    except ValueError as e:
+        # half a surrogate is no text
+        json.dumps(value, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as e:
         account.violation("an RPC's body that is no JSON object", path=call.path, why=str(e)[:200])
         raise RpcError("invalid_argument", "unmarshal message: invalid JSON") from None
     wrong, unknown = schema.check(value, schema.RPC[call.path])
