@@ -118,13 +118,15 @@ static bool find(removal_t *removal, sandbox_removal_t *end)
 {
     removal->id[0] = '\0';
     *end = SANDBOX_THERE;
-    if (!e2b_list_all(removal->e2b, removal->entry->stamp, removal->deadline_us, on_found, removal, removal->why))
-        return false;
+    bool is_whole =
+        e2b_list_all(removal->e2b, removal->entry->stamp, removal->deadline_us, on_found, removal, removal->why);
     if (removal->id[0] != '\0') {
         e2b_prove_ours(removal->e2b, removal->entry->stamp, removal->id);
         return true;
     }
-    *end = not_seen(removal);
+    /* a listing that is not whole says nothing of what is not in it */
+    if (is_whole)
+        *end = not_seen(removal);
     return false;
 }
 

@@ -2,6 +2,7 @@
 import asyncio
 import base64
 import binascii
+import copy
 import json
 import re
 import secrets
@@ -226,6 +227,7 @@ class Control:
         if s.network:
             value["network"] = s.network
         if call.rule is not None and call.rule.type == "readback":
+            value = copy.deepcopy(value)        # what is said once, not what is
             for path, v in (call.rule.get("set") or {}).items():
                 *folders, last = path.split(".")
                 at = value
