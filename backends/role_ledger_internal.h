@@ -6,7 +6,13 @@
 #include "core/co.h"
 #include "records/ledger.h"
 
-enum { ROLE_LEDGER_MAGIC = 0x726c6467, ITEM_MAGIC = 0x6974656d };
+enum {
+    ROLE_LEDGER_MAGIC = 0x726c6467,
+    ITEM_MAGIC = 0x6974656d,
+    ITEM_BUCKETS = 4096,   /* by the first three digits of the stamp, which are random */
+    METERS_ALL_MAX = 256,  /* with more sandboxes than these they are not counted at every change ... */
+    METERS_PAUSE_MS = 100, /* ... but as often as this, and at the next tick */
+};
 
 /* A sandbox not known to be gone, as this role knows it; Redis follows. */
 typedef struct item {
@@ -38,7 +44,7 @@ typedef struct item {
     sandbox_removal_t removal;
     char found_id[LEDGER_PROVIDER_ID_MAX + 1], why[LEDGER_ERROR_MAX + 1];
     bool is_operators; /* somebody condemned it while the wall had use for it */
-    struct item *next;
+    struct item *next, *next_in_bucket;
 } item_t;
 
 /* One round of the janitor: what was listed and what stands in the ledger. */
@@ -71,7 +77,8 @@ struct role_ledger {
     ledger_t *store;
     bool is_up; /* connected, and the identity is known */
     uint64_t begun_ms;
-    item_t *items;
+    item_t *items, *buckets[ITEM_BUCKETS];
+    uint64_t metered_ms;           /* monotonic: when they were counted */
     size_t item_count, live_count; /* live: not confirmed to be gone */
     void (*on_gone)(void *data);
     void *on_gone_data;

@@ -22,19 +22,36 @@ static void item_check(const item_t *item)
 
 /* --- items --- */
 
+static unsigned digit(char c)
+{
+    return (unsigned)(c >= 'a' ? c - 'a' + 10 : c - '0') & 15u;
+}
+
+/* A stamp that is none lands somewhere, and is not found there. */
+static size_t bucket_of(const char *stamp)
+{
+    size_t at = 0;
+    for (int i = 0; i < 3 && stamp[i] != '\0'; ++i)
+        at = at * 16 + digit(stamp[i]);
+    return at;
+}
+_Static_assert(ITEM_BUCKETS == 16 * 16 * 16, "three digits");
+
 item_t *role_ledger_find(const role_ledger_t *ledger, const char *stamp)
 {
-    for (item_t *item = ledger->items; item != NULL; item = item->next) {
-        if (strcmp(item->entry.stamp, stamp) == 0)
-            return item;
-    }
-    return NULL;
+    item_t *item = ledger->buckets[bucket_of(stamp)];
+    while (item != NULL && strcmp(item->entry.stamp, stamp) != 0)
+        item = item->next_in_bucket;
+    return item;
 }
 
 void role_ledger_meters(role_ledger_t *ledger)
 {
     uint64_t now_ms = clock_mono_ms(), oldest_ms = 0;
     int64_t live = 0, pending = 0;
+    if (ledger->item_count > METERS_ALL_MAX && now_ms - ledger->metered_ms < METERS_PAUSE_MS)
+        return;
+    ledger->metered_ms = now_ms;
     for (const item_t *item = ledger->items; item != NULL; item = item->next) {
         if (item->is_gone)
             continue;
@@ -68,6 +85,8 @@ item_t *role_ledger_item(role_ledger_t *ledger, const char *stamp)
     item->write_pause_ms = ROLE_LEDGER_RETRY_MIN_MS;
     item->next = ledger->items;
     ledger->items = item;
+    item->next_in_bucket = ledger->buckets[bucket_of(stamp)];
+    ledger->buckets[bucket_of(stamp)] = item;
     ++ledger->item_count;
     ++ledger->live_count;
     return item;
@@ -80,6 +99,12 @@ static void item_forget(item_t *item)
         if (*at == item) {
             *at = item->next;
             --ledger->item_count;
+            break;
+        }
+    }
+    for (item_t **at = &ledger->buckets[bucket_of(item->entry.stamp)]; *at != NULL; at = &(*at)->next_in_bucket) {
+        if (*at == item) {
+            *at = item->next_in_bucket;
             break;
         }
     }

@@ -15,6 +15,17 @@ static bool is_public(option_id_t id)
     return address_parse(option_str(id), host, &port) && !address_is_loopback(host);
 }
 
+/* A run's time there begins after its sandbox's, and its answer comes after both. */
+static void warn_of_long_ways(problems_t *warnings, const provider_t *provider)
+{
+    int64_t most_ms = option_int(OPT_SANDBOX_CLOUD_TIMEOUT_MAX) + provider->late_ms;
+    if (provider->late_ms == CLOUD_LATE_MS && most_ms > option_int(OPT_PLIMSOLL_WRITE_TIMEOUT))
+        problems_add(warnings,
+                     "an answer of the backend %s may take %" PRId64 " s, and PLIMSOLL_WRITE_TIMEOUT cuts it off after "
+                     "%" PRId64 " s: raise that, or lower SANDBOX_CLOUD_TIMEOUT_MAX",
+                     provider->name, most_ms / 1000, option_int(OPT_PLIMSOLL_WRITE_TIMEOUT) / 1000);
+}
+
 void options_warnings(problems_t *warnings)
 {
     const provider_t *enabled[PROVIDERS_MAX];
@@ -36,6 +47,8 @@ void options_warnings(problems_t *warnings)
         problems_add(
             warnings,
             "PLIMSOLL_REDIS_URL leaves this machine without TLS: passwords and answers can be read on the way");
+    for (size_t i = 0; i < count; i++)
+        warn_of_long_ways(warnings, enabled[i]);
     for (size_t i = 0; i < count; i++)
         if (enabled[i]->memory_max_mb > 0 && option_int(OPT_SANDBOX_MEMORY_MB) > enabled[i]->memory_max_mb)
             problems_add(warnings, "SANDBOX_MEMORY_MB is %" PRId64 ", of which the backend %s can use %u",

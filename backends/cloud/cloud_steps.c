@@ -8,6 +8,8 @@
 #include "core/fault.h"
 #include "core/mem.h"
 
+enum { TIMER_SLACK_US = 2000 };
+
 /* --- output and artifacts, for providers --- */
 
 static size_t least(size_t a, size_t b)
@@ -48,7 +50,8 @@ bool cloud_artifact_add(guest_result_t *result, const cloud_plan_t *plan, size_t
 {
     if (index >= plan->artifact_count || result->artifact_count == plan->artifact_count)
         mem_fatal("an artifact that nobody asked for");
-    if (content->len > cloud_artifacts_left(result, plan)) {
+    /* the first that does not fit ends it (spec protocol 5) */
+    if (result->is_artifacts_truncated || content->len > cloud_artifacts_left(result, plan)) {
         result->is_artifacts_truncated = true;
         buffer_dispose(content);
         return false;
@@ -105,13 +108,23 @@ static void end_for_its_time(guest_step_t *step)
 }
 
 /* Past the deadline whatever goes wrong with the stream is the run's end for its time; an answer that makes no sense,
- * or another wall than was asked for, stays what it is. */
-static bool is_late(const cloud_box_t *box, const cloud_trouble_t *trouble)
+ * or another wall than was asked for, stays what it is. Before it nothing is: a provider that is silent for longer than
+ * it may be is no timeout of the code's. */
+static bool is_late(const cloud_box_t *box, cloud_trouble_t *trouble)
 {
-    if (trouble->fault == CLOUD_LATE)
-        return true;
-    return clock_mono_us() >= box->deadline_us && trouble->fault != CLOUD_PROTOCOL && trouble->fault != CLOUD_DIFFERS &&
-           trouble->fault != CLOUD_CANCELED;
+    if (clock_mono_us() + TIMER_SLACK_US < box->deadline_us) {
+        if (trouble->fault == CLOUD_LATE)
+            trouble->fault = CLOUD_LOST;
+        return false;
+    }
+    return trouble->fault != CLOUD_PROTOCOL && trouble->fault != CLOUD_DIFFERS && trouble->fault != CLOUD_CANCELED;
+}
+
+/* Timers count whole milliseconds and may be one early; a run has all of its time. */
+static void await_deadline(const cloud_box_t *box)
+{
+    while (clock_mono_us() < box->deadline_us && co_sleep(1) != CO_CANCELED)
+        ;
 }
 
 /* True when the next one may begin. */
@@ -128,6 +141,7 @@ static bool run_step(cloud_box_t *box, const cloud_command_t *command, cloud_lim
                                             : false;
     if (!has_ended) {
         *trouble = (cloud_trouble_t){.fault = CLOUD_FINE};
+        await_deadline(box);
         end_for_its_time(step);
     } else if (!step->has_ended) {
         return cloud_trouble(trouble, CLOUD_PROTOCOL, "a step ended without a verdict", NULL);

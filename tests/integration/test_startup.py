@@ -77,7 +77,7 @@ def test_all_problems_are_named_at_once_and_nothing_is_started(gateway, tmp_path
 
 
 @pytest.mark.parametrize("settings, named", [
-    ({"SANDBOX_MAX_CONCURRENT": "1025"}, "SANDBOX_MAX_CONCURRENT"), ({"SANDBOX_MAX_CONCURRENT": "4", "SANDBOX_PER_KEY_CONCURRENT": "5"}, "SANDBOX_PER_KEY_CONCURRENT"),
+    ({"SANDBOX_MAX_CONCURRENT": "8193"}, "SANDBOX_MAX_CONCURRENT"), ({"SANDBOX_MAX_CONCURRENT": "4", "SANDBOX_PER_KEY_CONCURRENT": "5"}, "SANDBOX_PER_KEY_CONCURRENT"),
     ({"SANDBOX_MAX_CONCURRENT": "8x"}, "SANDBOX_MAX_CONCURRENT"), ({"SANDBOX_PROVIDER": "e2b"}, "e2b"), ({"SANDBOX_PROVIDER": "wasm,wasm"}, "wasm"),
     ({"SANDBOX_CPUS": "1"}, "SANDBOX_CPUS"), ({"SANDBOX_PIDS": "10"}, "SANDBOX_PIDS"),
     ({"SANDBOX_MAX_SESSIONS": "1"}, "SANDBOX_MAX_SESSIONS"), ({"PLIMSOLL_GRANTS_FILE": "/x"}, "PLIMSOLL_GRANTS_FILE"),

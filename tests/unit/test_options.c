@@ -102,7 +102,7 @@ static void the_ranges_are_the_specs(void **state)
         option_id_t id;
         int64_t min, max;
     } rows[] = {
-        {OPT_SANDBOX_MAX_CONCURRENT, 1, 1024},   {OPT_PLIMSOLL_THREADS, 0, 64},
+        {OPT_SANDBOX_MAX_CONCURRENT, 1, 8192},   {OPT_PLIMSOLL_THREADS, 0, 64},
         {OPT_PLIMSOLL_BUFFER_MB, 8, 65536},      {OPT_SANDBOX_SESSION_LIFETIME, 1000, 43200000},
         {OPT_SANDBOX_SESSION_IDLE, 0, 43200000}, {OPT_SANDBOX_SESSION_DISK_MB, 0, 1048576},
         {OPT_PLIMSOLL_TOKEN, 32, 4096},
@@ -140,7 +140,7 @@ static void a_value_in_a_text_is_cut(void **state)
     memset(text, '7', sizeof(text) - 1);
     text[sizeof(text) - 1] = '\0';
     setenv("SANDBOX_MAX_CONCURRENT", text, 1);
-    snprintf(wanted, sizeof(wanted), "SANDBOX_MAX_CONCURRENT is \"%.64s\"...: it takes a whole number from 1 to 1024",
+    snprintf(wanted, sizeof(wanted), "SANDBOX_MAX_CONCURRENT is \"%.64s\"...: it takes a whole number from 1 to 8192",
              text);
     expect_only_problem(wanted);
 }
@@ -148,7 +148,7 @@ static void a_value_in_a_text_is_cut(void **state)
 static void whole_numbers_are_strict(void **state)
 {
     static const char *const bad[] = {
-        "0", "1025", "-1", "+8", "8.0", "0x8", "8 8", "eight", "1e2", "-", "9223372036854775808"};
+        "0", "8193", "-1", "+8", "8.0", "0x8", "8 8", "eight", "1e2", "-", "9223372036854775808"};
 
     (void)state;
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
@@ -565,7 +565,7 @@ static void the_help_names_every_variable_and_no_secret(void **state)
     assert_null(strstr((char *)help.base, "hunter2"));
     assert_null(strstr((char *)markdown.base, "hunter2"));
     assert_null(strstr((char *)help.base, TOKEN));
-    assert_non_null(strstr((char *)help.base, "whole number, 1 to 1024; default 8"));
+    assert_non_null(strstr((char *)help.base, "whole number, 1 to 8192; default 8"));
     for (char *line = strtok((char *)help.base, "\n"); line != NULL; line = strtok(NULL, "\n"))
         if (strlen(line) > 110)
             fail_msg("too wide: %s", line);

@@ -11,7 +11,8 @@ static void providers_are_known_and_named_once(void **state)
     setenv("SANDBOX_PROVIDER", "wasm", 1);
     expect_fine();
     setenv("SANDBOX_PROVIDER", "e3b", 1);
-    expect_only_problem("SANDBOX_PROVIDER names \"e3b\", which is not built in: there is wasm, docker, gvisor, e2b, dockercloud, openshell");
+    expect_only_problem("SANDBOX_PROVIDER names \"e3b\", which is not built in: there is wasm, docker, gvisor, e2b, "
+                        "dockercloud, openshell");
     setenv("SANDBOX_PROVIDER", "docker,gvisor,wasm", 1);
     expect_fine();
     setenv("SANDBOX_PROVIDER", "WASM", 1);
@@ -21,6 +22,29 @@ static void providers_are_known_and_named_once(void **state)
     setenv("SANDBOX_PROVIDER", "wasm,e3b,opensell", 1);
     expect_problem("\"e3b\"");
     expect_problem("\"opensell\"");
+}
+
+/* Asking for a sandbox, staging and collecting come on top of a run's own time. */
+static void an_answer_that_would_be_cut_off_is_warned_of(void **state)
+{
+    static const struct {
+        const char *most, *cut;
+        bool is_said;
+    } cases[] = {{"120s", "6m", false}, {"300s", "6m", true}, {"300s", "432s", false}, {"300s", "431s", true}};
+    (void)state;
+    setenv("SANDBOX_PROVIDER", "wasm,e2b", 1);
+    setenv("E2B_API_KEY", "e2b_0123456789abcdef", 1);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        problems_t warnings = {NULL, 0};
+        setenv("SANDBOX_CLOUD_TIMEOUT_MAX", cases[i].most, 1);
+        setenv("PLIMSOLL_WRITE_TIMEOUT", cases[i].cut, 1);
+        problems_t problems = load();
+        problems_dispose(&problems);
+        options_warnings(&warnings);
+        assert_int_equal(says(&warnings, "an answer of the backend e2b may take"), cases[i].is_said);
+        assert_false(says(&warnings, "backend wasm may take"));
+        problems_dispose(&warnings);
+    }
 }
 
 static void without_a_token_it_does_not_start(void **state)
@@ -464,6 +488,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(providers_are_known_and_named_once, fresh),
+        cmocka_unit_test_setup(an_answer_that_would_be_cut_off_is_warned_of, fresh),
         cmocka_unit_test_setup(without_a_token_it_does_not_start, fresh),
         cmocka_unit_test_setup(a_token_has_32_to_4096_visible_characters, fresh),
         cmocka_unit_test_setup(tls_takes_both_files_and_they_must_be_readable, fresh),
