@@ -5,6 +5,7 @@ The stand-in's journal is what was really asked of E2B; its account says what wa
 """
 import base64
 import contextlib
+import datetime
 import json
 import os
 import signal
@@ -123,6 +124,14 @@ def respond(status, body="", **more):
             "content_type": "application/json" if is_json else "text/plain", **more}
 
 
+def ask(site, method, path, body=None):
+    """One call to the stand-in's control plane, past the gateway."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(site.cloud.ready["api_url"] + path, data, {"X-API-Key": KEY, "Content-Type": "application/json"}, method=method)
+    with urllib.request.urlopen(request) as answer:
+        return json.loads(answer.read() or "null")
+
+
 def rule(path, action, method="POST", nth=1, times=1, **more):
     """`times` None: without an end."""
     return {"method": method, "path": path, "nth": nth, **({} if times is None else {"times": times}), "action": action, **more}
@@ -184,6 +193,27 @@ def test_a_snippet(site):
     (create,) = site.journal(path=CREATE, method="POST")
     assert create["status"] == 201
     assert [line["path"] for line in site.journal() if line["plane"] == "data"] == [FILES, START, START]
+
+
+def test_what_a_machine_is_asked_for_and_what_it_costs(site):
+    """15 s to stage, the run's time, 15 s to collect and 10 s; and the bill is the provider's own count, to a second."""
+    run = site.gw.in_background("setTimeout(() => {}, 700)", timeoutMs=7001)
+    g.wait_for(lambda: len(starts(site)) == 2, "the run to begin")
+    (name,) = site.cloud.alive()
+    record = ask(site, "GET", "/sandboxes/" + name)
+    moment = [datetime.datetime.fromisoformat(record[k].replace("Z", "+00:00")) for k in ("startedAt", "endAt")]
+    assert 47.9 <= (moment[1] - moment[0]).total_seconds() <= 48.1
+    assert record["lifecycle"] == {"autoResume": False, "onTimeout": "kill"} and record["allowInternetAccess"] is False
+    assert record["network"] == {"denyOut": ["0.0.0.0/0"], "allowPublicTraffic": False}
+    answer = run.join()
+    site.wait_empty()
+    (box,) = site.made()
+    paid = g.wait_for(lambda: site.gw.get("/v1/runs/" + answer.header("Plimsoll-Run-Id")).json().get("paid_ms"), "the bill")
+    assert 0 <= paid - box["billed_ms"] < 1000 and paid >= float(answer.header("Plimsoll-Billable-Seconds")) * 1000
+    # nobody who only asks how it is makes a machine
+    made = site.cloud.account()["created"]
+    assert site.gw.get("/readyz").status == 200 and site.gw.get("/healthz").status == 200 and site.gw.describe().status == 200
+    assert site.cloud.account()["created"] == made
 
 
 def test_a_project(site):
@@ -456,18 +486,15 @@ def test_others_machines_are_left_alone_and_forgotten_ones_are_not(place):
     place.wait_empty()
 
     def make(**labels):
-        body = {"templateID": "base", "timeout": 300, "metadata": {"gw": "plimsoll", "gw_kind": "run", "gw_lease": g.new_id(), **labels}}
-        request = urllib.request.Request(place.cloud.ready["api_url"] + CREATE, json.dumps(body).encode(), {"X-API-Key": KEY, "Content-Type": "application/json"})
-        return json.load(urllib.request.urlopen(request))["sandboxID"]
+        return ask(place, "POST", CREATE, {"templateID": "base", "timeout": 300, "metadata": {"gw": "plimsoll", "gw_kind": "run", "gw_lease": g.new_id(), **labels}})["sandboxID"]
     ours, paused, others, unmarked = make(gw_instance=stamp), make(gw_instance=stamp), make(gw_instance="f" * 32), make(gw="other", gw_instance=stamp)
-    request = urllib.request.Request(f"{place.cloud.ready['api_url']}/sandboxes/{paused}/pause", b"{}", {"X-API-Key": KEY, "Content-Type": "application/json"})
-    urllib.request.urlopen(request)
+    ask(place, "POST", f"/sandboxes/{paused}/pause", {})
     gw = place.gateway()
-    g.wait_for(lambda: set(place.cloud.alive()) == {others, unmarked}, "ours to be deleted", EMPTY_S)
+    g.wait_for(lambda: not {ours, paused} & set(place.cloud.alive()), "ours to be deleted", EMPTY_S)
     gw.ok("1")
     assert set(place.cloud.alive()) >= {others, unmarked}
     for name in (others, unmarked):
-        urllib.request.urlopen(urllib.request.Request(f"{place.cloud.ready['api_url']}/sandboxes/{name}", method="DELETE", headers={"X-API-Key": KEY}))
+        ask(place, "DELETE", "/sandboxes/" + name)
 
 
 # -- what is read back --
@@ -508,6 +535,20 @@ def test_a_template_that_is_larger_than_allowed_is_not_used(place):
         gw.spawn()
         line = gw.wait_log("wall tried", g.START_S)
         assert not line["holds"] and "memory" in line["reason"]
+        assert gw.wait_exit() == 1
+    place.wait_empty()
+
+
+@pytest.mark.parametrize("rules, said", [
+    ([rule(FILES, respond(200, "[]"))], "takes files from anybody"), ([rule("/v2/sandboxes", respond(401, {"code": 401, "message": "no"}), method="GET")], "did not accept"),
+    ([rule("/sandboxes/{id}", {"type": "readback", "set": {"network.allowPublicTraffic": True}}, method="GET")], "open to everybody")])
+def test_a_wall_that_does_not_hold_serves_nobody(place, rules, said):
+    place.cloud.faults(rules)
+    gw = g.Gateway(place.settings())
+    gw.exit_status = 1
+    with g.served(gw):
+        gw.spawn()
+        assert said in gw.wait_log("backend not proven", g.START_S)["reason"]
         assert gw.wait_exit() == 1
     place.wait_empty()
 

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 #include <jansson.h>
 
+#include "backends/e2b/e2b_internal.h"
 #include "backends/e2b/request.h"
 #include "backends/e2b/upload.h"
 #include "core/random.h"
@@ -124,6 +125,39 @@ static void test_paths(void **state)
     assert_string_equal((char *)out.base, "/files?path=%2Fhome%2Fuser%2Fproject%2F%C3%A4%20b%26c&username=user");
 }
 
+/* One host for all, or one for each: the ID is a part of its name. */
+static void test_where_a_daemon_is(void **state)
+{
+    (void)state;
+    e2b_t e2b = {.domain = "e2b.app", .sandboxes = "https://sandbox.e2b.app"};
+    cloud_box_t box = {.id = "iabc"};
+    assert_true(e2b_guest_url(&e2b, &box, "/health", &out));
+    assert_string_equal((char *)out.base, "https://sandbox.e2b.app/health");
+    buffer_clear(&out);
+    e2b.sandboxes[0] = '\0';
+    assert_true(e2b_guest_url(&e2b, &box, "/process.Process/Start", &out));
+    assert_string_equal((char *)out.base, "https://49983-iabc.e2b.app/process.Process/Start");
+}
+
+/* The routing pair is on every call, and the token on a line of its own that is wiped. */
+static void test_headers(void **state)
+{
+    (void)state;
+    static e2b_headers_t headers;
+    char token[] = "tok";
+    e2b_box_t own = {.token = token};
+    cloud_box_t box = {.id = "iabc", .own = &own};
+    e2b_headers_begin(&headers, &box);
+    e2b_headers_add(&headers, "Connect-Timeout-Ms: %u", 5u);
+    assert_int_equal(headers.count, 5);
+    assert_string_equal(headers.lines[0], "E2b-Sandbox-Id: iabc");
+    assert_string_equal(headers.lines[1], "E2b-Sandbox-Port: 49983");
+    assert_string_equal(headers.lines[3], "X-Access-Token: tok");
+    assert_string_equal(headers.lines[4], "Connect-Timeout-Ms: 5");
+    e2b_headers_wipe(&headers);
+    assert_null(headers.token.line);
+}
+
 static void test_an_upload(void **state)
 {
     (void)state;
@@ -192,6 +226,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_start, begin, end),
         cmocka_unit_test_setup_teardown(test_times, begin, end),
         cmocka_unit_test_setup_teardown(test_paths, begin, end),
+        cmocka_unit_test_setup_teardown(test_where_a_daemon_is, begin, end),
+        cmocka_unit_test_setup_teardown(test_headers, begin, end),
         cmocka_unit_test_setup_teardown(test_an_upload, begin, end),
         cmocka_unit_test_setup_teardown(test_names_of_parts, begin, end),
         cmocka_unit_test_setup_teardown(test_hashes_of_what_arrived, begin, end),
