@@ -302,10 +302,11 @@ EXECUTE = [
 COLLECT = [
     Case(f"download: {name}", rule("download", **{name: True}), what="no artifacts", project=True, api=api, runs=2)
     for name, api in (("truncate_stream", None), ("stream_error", None), ("unknown_part", "rest"), ("unrequested_path", None), ("oversize_frame", None),
-                      ("compressed_frame", "connect"), ("content_before_metadata", None), ("drop_before_response", None))
+                      ("compressed_frame", "connect"), ("content_before_metadata", None))
 ] + [
     Case("download: 500", {"step": "download", "action": {"status": 500, "code": "internal"}}, what="no artifacts", project=True, runs=2),
     Case("download: 429 once", rule("download", status=429), project=True, runs=2),
+    Case("download: lost, asked again", rule("download", drop_before_response=True), project=True, runs=2),
     Case("download: quoted names", knobs={"quoted_parts": True}, project=True, runs=2, api="rest"),
 ]
 
