@@ -25,7 +25,7 @@ static size_t authority_len(const char *authority)
 static bool host_span(const char *authority, size_t *len)
 {
     if (authority[0] != '[') {
-        *len = strspn(authority, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-");
+        *len = strspn(authority, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_");
         return *len > 0 && *len <= BASE_URL_HOST_MAX && isalnum((unsigned char)authority[0]);
     }
     const char *end = strchr(authority, ']');

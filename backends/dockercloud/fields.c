@@ -29,8 +29,10 @@ field_t field_u64(const json_t *object, const char *key, uint64_t *out)
         return FIELD_PRESENT;
     }
     const char *text = json_string_value(value);
-    if (text == NULL || !is_digits(text) || json_number_u64(text, strlen(text), UINT64_MAX, out) != NUMBER_OK)
+    uint64_t number;
+    if (text == NULL || !is_digits(text) || json_number_u64(text, strlen(text), UINT64_MAX, &number) != NUMBER_OK)
         return FIELD_MALFORMED;
+    *out = number;
     return FIELD_PRESENT;
 }
 

@@ -24,6 +24,7 @@ static void good_ones(void **state)
         "http://localhost:1/sbx",
         "http://LOCALHOST",
         "http://[::1]:9/rest",
+        "https://sbx_1.a.example",
         "https://10.0.0.7/~u/a.b-c_d",
     };
     (void)state;
