@@ -20,6 +20,7 @@
 enum {
     DC_CALL_MS = 20 * 1000, /* one management call */
     DC_POLL_MS = 250,       /* between two looks at a sandbox (spec 2.3) */
+    DC_LOOKS_MAX = 8,       /* at a sandbox whose deletion was answered and that shows no sign of it */
     DC_LIST_PAGES_MAX = 50,
     DC_ETAG_REREADS_MAX = 5,            /* of one deletion whose ETag was stale (2.10) */
     DC_REPLAY_MIN_MS = 5 * 1000,        /* a create is repeated only with so much left (4.5) */
@@ -98,6 +99,7 @@ typedef struct {
     uint32_t limit_ms;
     uint64_t deadline_us;
     size_t response_max; /* 0 = CLOUD_OBJECT_MAX */
+    char *etag; /* DC_ETAG_MAX + 1; the answer's, "" without one that could be sent back. NULL = of no interest */
     bool (*on_head)(void *data, const http_response_t *response);
     bool (*on_data)(void *data, const uint8_t *bytes, size_t len);
     void *data;

@@ -243,6 +243,19 @@ bool dc_call(dc_t *dc, const dc_call_t *call, cloud_answer_t *answer, dc_refused
     return call_management(dc, call, answer, refused, trouble);
 }
 
+/* As it is sent back: a header's value, so nothing but what one holds. */
+static void take_etag(const cloud_answer_t *answer, char out[DC_ETAG_MAX + 1])
+{
+    const char *value = cloud_answer_header(answer, "etag");
+    out[0] = '\0';
+    if (value == NULL || strlen(value) > DC_ETAG_MAX)
+        return;
+    for (const char *at = value; *at != '\0'; ++at)
+        if (*at < 0x20 || *at > 0x7e)
+            return;
+    strcpy(out, value);
+}
+
 json_t *dc_call_json(dc_t *dc, const dc_call_t *call, dc_refused_t *refused, cloud_trouble_t *trouble)
 {
     cloud_answer_t answer;
@@ -253,6 +266,8 @@ json_t *dc_call_json(dc_t *dc, const dc_call_t *call, dc_refused_t *refused, clo
         /* A unary success of Connect is 200 and nothing else. */
         if (dc->settings.api == DC_REST || answer.http.status == 200)
             json = cloud_json_read(answer.http.body.base, answer.http.body.len, &why);
+        if (call->etag != NULL)
+            take_etag(&answer, call->etag);
         if (json == NULL || !json_is_object(json)) {
             json_decref(json);
             json = NULL;

@@ -160,21 +160,25 @@ static json_t *get_sandbox(dc_t *dc, const char *id, const char *name, uint64_t 
     return read_call(dc, SANDBOX_SERVICE "GetSandbox", fits, &body, deadline_us, refused, trouble);
 }
 
-/* A finished operation is the service's word; that it is gone is seen by looking. */
+/* A finished operation is the service's word; that it is gone is seen by looking. One that is neither gone nor going
+ * after a few looks was not deleted: the next try comes. */
 static sandbox_removal_t await_gone(dc_t *dc, const char *id, const char *name, uint64_t deadline_us,
                                     cloud_trouble_t *trouble)
 {
     dc_refused_t refused;
-    for (;;) {
+    dc_sandbox_t sandbox = {.status = DC_STATUS_NONE};
+    for (int idle = 0; idle < DC_LOOKS_MAX;) {
         json_t *json = get_sandbox(dc, id, name, deadline_us, &refused, trouble);
         if (json == NULL)
             return is_told(&refused, CODE_NOT_FOUND) && dc_knows_base(dc, deadline_us, trouble) ? SANDBOX_GONE
                                                                                                 : SANDBOX_THERE;
+        dc_sandbox_read(DC_CONNECT, json, &sandbox);
         json_decref(json);
+        idle += sandbox.status != DC_STATUS_DELETING;
         if (!cloud_sleep_ms(DC_POLL_MS, deadline_us) || cloud_left_ms(deadline_us) == 0)
             break;
     }
-    cloud_trouble(trouble, CLOUD_LATE, "the sandbox is still there after its deletion", NULL);
+    cloud_trouble(trouble, CLOUD_LATE, "the sandbox is still there after its deletion", dc_status_name(sandbox.status));
     return SANDBOX_THERE;
 }
 

@@ -12,9 +12,9 @@
 static const char SANDBOXES[] = "/v1/sandboxes";
 static const char SANDBOX[] = "/v1/sandboxes/";
 
-/* GET of a management path; the JSON to json_decref, or NULL. */
-static json_t *get(dc_t *dc, const char *path, const char *argument, const char *rest, uint64_t deadline_us,
-                   size_t response_max, dc_refused_t *refused, cloud_trouble_t *trouble)
+/* GET of a management path; the JSON to json_decref, or NULL. `etag` may be NULL. */
+static json_t *get_tagged(dc_t *dc, const char *path, const char *argument, const char *rest, uint64_t deadline_us,
+                          size_t response_max, char *etag, dc_refused_t *refused, cloud_trouble_t *trouble)
 {
     buffer_t url;
     json_t *json = NULL;
@@ -26,13 +26,20 @@ static json_t *get(dc_t *dc, const char *path, const char *argument, const char 
                                 .repeat = CLOUD_READ,
                                 .limit_ms = DC_CALL_MS,
                                 .deadline_us = deadline_us,
-                                .response_max = response_max};
+                                .response_max = response_max,
+                                .etag = etag};
         json = dc_call_json(dc, &call, refused, trouble);
     } else {
         cloud_trouble(trouble, CLOUD_NOTHING, "the address is too long", NULL);
     }
     buffer_dispose(&url);
     return json;
+}
+
+static json_t *get(dc_t *dc, const char *path, const char *argument, const char *rest, uint64_t deadline_us,
+                   size_t response_max, dc_refused_t *refused, cloud_trouble_t *trouble)
+{
+    return get_tagged(dc, path, argument, rest, deadline_us, response_max, NULL, refused, trouble);
 }
 
 /* --- create --- */
@@ -384,10 +391,12 @@ static bool send_delete(dc_t *dc, const dc_sandbox_t *sandbox, uint64_t deadline
 
 typedef enum { SEEN_THERE, SEEN_DELETING, SEEN_GONE, SEEN_NOTHING } seen_t;
 
+/* Both the header and the description have the ETag; the header is the one that a hostile description cannot spoil. */
 static seen_t look_at(dc_t *dc, const char *id, dc_sandbox_t *out, uint64_t deadline_us, cloud_trouble_t *trouble)
 {
     dc_refused_t refused;
-    json_t *json = get(dc, SANDBOX, id, "", deadline_us, 0, &refused, trouble);
+    char etag[DC_ETAG_MAX + 1] = "";
+    json_t *json = get_tagged(dc, SANDBOX, id, "", deadline_us, 0, etag, &refused, trouble);
     if (json == NULL) {
         bool is_gone = refused.is_told && refused.code == CODE_NOT_FOUND && dc_knows_base(dc, deadline_us, trouble);
         return is_gone ? SEEN_GONE : SEEN_NOTHING;
@@ -398,18 +407,22 @@ static seen_t look_at(dc_t *dc, const char *id, dc_sandbox_t *out, uint64_t dead
         dc_senseless(trouble, why != NULL ? why : "another sandbox was answered");
         return SEEN_NOTHING;
     }
+    if (etag[0] != '\0')
+        snprintf(out->etag, sizeof(out->etag), "%s", etag);
     return out->status == DC_STATUS_DELETING ? SEEN_DELETING : SEEN_THERE;
 }
 
+/* One that is neither gone nor going after a few looks was not deleted, whatever was answered: the next try comes. */
 static sandbox_removal_t await_gone(dc_t *dc, const char *id, uint64_t deadline_us, cloud_trouble_t *trouble)
 {
     dc_sandbox_t sandbox;
-    for (;;) {
+    for (int idle = 0; idle < DC_LOOKS_MAX;) {
         seen_t seen = look_at(dc, id, &sandbox, deadline_us, trouble);
         if (seen == SEEN_GONE)
             return SANDBOX_GONE;
         if (seen == SEEN_NOTHING)
             return SANDBOX_THERE;
+        idle += seen == SEEN_THERE;
         if (!cloud_sleep_ms(DC_POLL_MS, deadline_us) || cloud_left_ms(deadline_us) == 0)
             break;
     }

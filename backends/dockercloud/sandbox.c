@@ -265,7 +265,8 @@ static const char *timeouts_problem(const dc_sandbox_t *sandbox, uint64_t life_m
         return NULL;
     if (!sandbox->is_deleted_on_timeout || sandbox->is_auto_resumed)
         return "the sandbox would outlive its time";
-    return sandbox->timeout_ms <= life_ms ? NULL : "the sandbox has more time than was asked for";
+    /* asked for in whole seconds, rounded up */
+    return sandbox->timeout_ms < life_ms + 1000 ? NULL : "the sandbox has more time than was asked for";
 }
 
 dc_match_t dc_sandbox_match(const dc_settings_t *settings, const char *name, uint64_t life_ms,
