@@ -356,6 +356,19 @@ def test_a_terminal(stub, ready):
     assert code == 0 and b"=typed=" in out and err == b""
 
 
+@pytest.mark.parametrize("action", [{"type": "rst", "code": 2, "at": "inside", "message": 3}, {"type": "rst", "code": 2, "at": "between", "message": 3},
+                                    {"type": "rst", "code": 2, "after_bytes": 20000}, {"type": "no-trailers", "after_bytes": 20000}, {"type": "status", "phase": "after"},
+                                    {"type": "close", "after_bytes": 20000}])
+def test_faults_in_the_middle_of_output_end_the_command(stub, ready, client, cloud, action):
+    """That the stand-in says nothing of tasks left over is looked at when it is stopped."""
+    phase = action.pop("phase", "before")
+    cloud.add_fault(method="ExecSandboxInteractive", phase=phase, action=action, times=1)
+    endless = "(yes a; true) & (yes b >&2; true) & cat; wait" if phase == "before" else "seq 9 >&2; seq 9; cat"
+    with pytest.raises(grpc.RpcError):
+        Interactive(stub, ready, ["sh", "-c", endless]).give(bytes(200_000)).close().result()
+    wait(lambda: "yes" not in running(client, ready))
+
+
 def test_cancelling_kills_the_group_but_not_what_left_it(stub, ready, client):
     script = "setsid sleep 3001 </dev/null >/dev/null 2>&1 & sleep 3002 & echo up; sleep 3003"
     x = Interactive(stub, ready, ["sh", "-c", script])

@@ -356,7 +356,7 @@ async def canned_relay(x, entry, stdin):
     try:
         await asyncio.Event().wait()
     finally:
-        asking.cancel()
+        await ended_all([asking])
 
 
 # -- in a box --
@@ -462,17 +462,17 @@ async def in_box(gateway, x, stdin, cancel_kills):
     if process.stderr is not None:
         shows.append(asyncio.ensure_future(show("stderr", process.stderr)))
     giving = asyncio.ensure_future(give())
-    rule = call.rule
+    everything = asyncio.ensure_future(finished(process, shows))
+    rule, begun = call.rule, gateway.loop.time()
     backstop = x.timeout_s
     if rule is not None and rule.type == "exit-124":
         backstop = rule.get("ms", 100) / 1000
     is_left_alone = not cancel_kills or rule is not None and rule.type == "exec" and rule.get("what") == "cancel-ignored"
     try:
-        everything = asyncio.ensure_future(finished(process, shows))
         done, _ = await asyncio.wait([everything, giving], timeout=backstop, return_when=asyncio.FIRST_COMPLETED)
         if giving in done and everything not in done:
             giving.result()         # a refusal of what the client sent
-            left = None if backstop is None else max(0, backstop - (gateway.account.clock.now() - x.line["ms"]) / 1000)
+            left = None if backstop is None else max(0, backstop - (gateway.loop.time() - begun))
             await asyncio.wait([everything], timeout=left)
         if not everything.done():
             # the time is up: 124 is reported, and the process goes on
@@ -487,14 +487,21 @@ async def in_box(gateway, x, stdin, cancel_kills):
         is_left_alone = True        # after an end of its own nothing is killed
         return ended.code if ended.code is not None else 128 + ended.signal
     finally:
-        for task in [giving, *shows]:
-            task.cancel()
+        is_over = asyncio.ensure_future(ended_all([everything, giving, *shows]))
         if not is_left_alone:
             with contextlib.suppress(Exception):
                 await asyncio.shield(box.kill(-process.pid, signal.SIGKILL))
+        await asyncio.shield(is_over)
         process.close()
         if process.pty is not None:
             process.pty.close()
+
+
+async def ended_all(tasks):
+    """Cancels them; what they end with is nobody's concern any more."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def finished(process, shows):

@@ -6,6 +6,7 @@ from ..base import account as books
 from ..base.box import BoxError
 from . import schema
 from .calls import Refuse
+from .execs import ended_all
 from .schema import api
 
 SANDBOX_LIVE_MAX = 20
@@ -126,7 +127,7 @@ async def in_box(box, target, given, show):
         if giving.done():
             giving.result()
     finally:
-        giving.cancel()
+        await ended_all([giving])
         with contextlib.suppress(Exception):
             await asyncio.shield(process.kill())
         process.close()
