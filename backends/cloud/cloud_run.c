@@ -31,25 +31,21 @@ static void alarm_operator(const cloud_t *cloud, const backend_run_t *run, const
               log_str("detail", trouble->detail));
 }
 
+static bool is_denied(const cloud_trouble_t *trouble)
+{
+    return trouble->fault == CLOUD_DENIED || trouble->fault == CLOUD_MISSING;
+}
+
 static void refuse_for(cloud_t *cloud, backend_run_t *run, const cloud_trouble_t *trouble)
 {
-    switch (trouble->fault) {
-    case CLOUD_DIFFERS:
-        cloud_suspect(cloud, trouble->message);
-        backend_run_refuse(run, REFUSAL(ISOLATION), trouble->message, trouble->detail);
-        return;
-    case CLOUD_DENIED:
-    case CLOUD_MISSING:
+    if (is_denied(trouble))
         alarm_operator(cloud, run, trouble);
-        cloud_suspect(cloud, trouble->message);
-        break;
-    case CLOUD_CANCELED:
+    if (trouble->fault == CLOUD_DIFFERS)
+        backend_run_refuse(run, REFUSAL(ISOLATION), trouble->message, trouble->detail);
+    else if (trouble->fault == CLOUD_CANCELED)
         refuse_capacity(run, 0, "the run was stopped before it began", trouble->detail);
-        return;
-    default:
-        break;
-    }
-    refuse_capacity(run, trouble->retry_after_ms, trouble->message, trouble->detail);
+    else
+        refuse_capacity(run, trouble->retry_after_ms, trouble->message, trouble->detail);
 }
 
 /* --- what is asked for --- */
@@ -112,12 +108,16 @@ static bool create(cloud_t *cloud, cloud_box_t *box)
         fail_unknown(box->run, &trouble);
         return false;
     }
-    if (made == BOX_NONE || trouble.fault != CLOUD_FINE) {
-        refuse_for(cloud, box->run, &trouble);
-        return false;
-    }
-    if (!cloud->settings.ops->check(cloud->settings.self, box, &trouble)) {
+    bool is_fine = made == BOX_MADE && trouble.fault == CLOUD_FINE;
+    bool is_refused = !is_fine && is_denied(&trouble);
+    if (is_fine && !cloud->settings.ops->check(cloud->settings.self, box, &trouble)) {
         meter_inc(METER_READY_CHANGED);
+        is_fine = false;
+    }
+    if (!is_fine) {
+        /* Nothing of the caller's had a part in it: so it is of the wall. What went wrong later may be of the run. */
+        if (is_refused || trouble.fault == CLOUD_DENIED || trouble.fault == CLOUD_DIFFERS)
+            cloud_suspect(cloud, trouble.message);
         refuse_for(cloud, box->run, &trouble);
         return false;
     }
@@ -134,7 +134,7 @@ static bool stage(cloud_t *cloud, cloud_box_t *box, const cloud_plan_t *plan)
         cloud_trouble(&trouble, CLOUD_NOTHING, "the files were not handed over", "fault point");
     else if (ops->stage(cloud->settings.self, box, plan, &trouble))
         return true;
-    /* a file that is not as it was sent says nothing of the wall */
+    /* a file that is not as it was sent is no other wall */
     if (trouble.fault == CLOUD_DIFFERS)
         trouble.fault = CLOUD_NOTHING;
     refuse_for(cloud, box->run, &trouble);

@@ -359,11 +359,13 @@ static bool is_certain(cloud_fault_t fault)
     return fault == CLOUD_NOTHING || fault == CLOUD_BUSY || fault == CLOUD_DENIED || fault == CLOUD_MISSING;
 }
 
-/* What says that the wall may not be what was proven. */
+/* What says that the wall may not be what was proven: nothing a caller can bring about. */
 static bool is_suspicious(at_t at, cloud_fault_t fault)
 {
-    if (fault == CLOUD_DENIED || fault == CLOUD_MISSING)
-        return at <= AT_STAGE;
+    if (fault == CLOUD_MISSING)
+        return at <= AT_CREATE_NAMED;
+    if (fault == CLOUD_DENIED)
+        return at <= AT_CHECK;
     return fault == CLOUD_DIFFERS && (at == AT_CHECK || at == AT_CREATE_NAMED);
 }
 
