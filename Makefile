@@ -92,7 +92,7 @@ CHAOS_JOBS ?= 6
 SUB := $(MAKE) --no-print-directory -j$(JOBS)
 PREFIX ?= /usr/local
 
-.PHONY: setup run demo-docker serve test bench fuzz chaos lint docs install uninstall clean
+.PHONY: setup run demo-docker serve test bench fuzz chaos soak live lint docs install uninstall clean
 
 setup: ## install the packages building and running need
 	@packages/install packages/build.txt
@@ -136,6 +136,20 @@ chaos: setup ## kill parts of the gateway under runs, TRIALS times (default 1000
 	@$(SUB) VARIANT=test all
 	@$(SUB) venv
 	@build/venv/bin/python tests/chaos/chaos.py --trials $(TRIALS) --seed $(SEED) --jobs $(CHAOS_JOBS)
+
+RUNS ?= 2000
+BACKEND ?= all
+soak: setup ## RUNS runs (default 2000) through each cloud's stand-in, or BACKEND's, with faults in its calls; every verdict is checked
+	@packages/install packages/test.txt
+	@$(SUB) VARIANT=bench all
+	@$(SUB) venv
+	@PLIMSOLL_BUILD=build/bench build/venv/bin/python tests/soak/soak.py --backend $(BACKEND) --runs $(RUNS) --seed $(SEED)
+
+live: setup ## the conformance suite against the real service: BACKEND=e2b|dockercloud|openshell LIVE=1 (docs/live-tests.md); costs money
+	@packages/install packages/test.txt
+	@$(SUB) all
+	@$(SUB) venv
+	@PLIMSOLL_BUILD=build build/venv/bin/python tests/live/live.py --backend $(BACKEND)
 
 lint: ## format and static checks
 	@packages/install packages/test.txt

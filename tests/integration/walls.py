@@ -116,7 +116,7 @@ class Wall:
         return self.name
 
     def is_called(self, names):
-        return self.name in names or repr(self) in names
+        return repr(self) in names
 
     def can_be_had(self):
         return True
@@ -262,7 +262,7 @@ class Cloud(Wall):
     faulty_proof = refuting_proof = None    # rules for the stand-in: of the call that costs nothing
     service = None                  # instead of the stand-in: what `make live` puts here
     # of every gateway with a wall of a cloud that is tried against its stand-in
-    hasty = {"SANDBOX_CLOUD_CREATES_PER_MINUTE": "0", "PLIMSOLL_CLOUD_UNSEEN": "1500ms"}
+    hasty = {"SANDBOX_CLOUD_CREATES_PER_MINUTE": "0", "PLIMSOLL_CLOUD_UNSEEN": "1500ms", "PLIMSOLL_CLOUD_SMOKE_PAUSE": "500ms"}
 
     def settings_for(self, cloud):
         """Of a gateway, for this service."""
