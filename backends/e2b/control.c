@@ -163,6 +163,9 @@ bool e2b_create(void *self, cloud_box_t *box, cloud_trouble_t *trouble)
         } else if (answer.http.outcome == HTTP_DONE) {
             goes_on = judge(&answer, trouble) == E2B_CREATE_THROTTLED && tries < E2B_CREATE_TRIES &&
                       pause_before_next(box, trouble->retry_after_ms);
+        } else if (trouble->fault == CLOUD_BUSY) {
+            /* a 429 whose body did not come: who said it, and of what, is not known */
+            tell(trouble, CLOUD_UNKNOWN, 0, "the backend answered 429 to the creation of a sandbox");
         }
         cloud_answer_dispose(&answer);
     }

@@ -36,7 +36,8 @@ typedef struct {
     uint32_t cpus_max, memory_max_mb, disk_max_mb;
     /* what the trial's record told */
     e2b_size_t size;
-    e2b_proven_t *proven;
+    e2b_proven_t *proven; /* the newest first */
+    size_t proven_count;
 } e2b_t;
 
 /* Of one sandbox (cloud_box_t.own). */

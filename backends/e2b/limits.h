@@ -11,8 +11,6 @@ enum {
     E2B_TOKEN_MAX = 4096, /* bytes of a token, visible ASCII (1.5) */
     E2B_TEXT_MAX = 256,   /* bytes of a text somebody else wrote, cut to fit, with its NUL */
     E2B_CODE_MAX = 64,    /* of an error's name */
-    E2B_DOMAIN_MAX = 253,
-    E2B_TEMPLATE_MAX = 128,
 
     /* Bytes of an answer (1.1). */
     E2B_OBJECT_MAX = 1024 * 1024,
@@ -38,7 +36,6 @@ enum {
     E2B_DELETE_MS = 10 * 1000,
     E2B_CREATE_TRIES = 3, /* when the provider's rate limiter certainly made nothing */
     E2B_RETRY_AFTER_MAX_MS = 5 * 1000,
-    E2B_RETRY_EDGE_MS = 1000, /* where no wait was told */
     E2B_HEALTH_STEP_MS = 200,
     E2B_HEALTH_MS = 10 * 1000,
 

@@ -15,18 +15,14 @@
 #include "core/clock.h"
 #include "core/mem.h"
 
-enum { REMOVE_MS = JANITOR_ATTEMPT_MS - 1000, NEVER_MS = INT32_MAX, WORKERS = 64 };
+enum {
+    REMOVE_MS = JANITOR_ATTEMPT_MS - 1000,
+    NEVER_MS = INT32_MAX,
+    WORKERS = 64,
+    PROVEN_MAX = 2 * ROLE_LEDGER_ITEMS_MAX,
+};
 
 /* --- those proven ours --- */
-
-void e2b_prove_ours(e2b_t *e2b, const char *stamp, const char *id)
-{
-    e2b_proven_t *proven = mem_alloc(sizeof(*proven));
-    snprintf(proven->stamp, sizeof(proven->stamp), "%s", stamp);
-    snprintf(proven->id, sizeof(proven->id), "%s", id);
-    proven->next = e2b->proven;
-    e2b->proven = proven;
-}
 
 const e2b_proven_t *e2b_proven_by_id(const e2b_t *e2b, const char *id)
 {
@@ -42,6 +38,31 @@ static bool is_proven(const e2b_t *e2b, const char *stamp, const char *id)
     return proven != NULL && strcmp(proven->stamp, stamp) == 0;
 }
 
+/* Those that another process deletes are never heard of again. */
+static void forget_oldest(e2b_t *e2b)
+{
+    e2b_proven_t **at = &e2b->proven;
+    while ((*at)->next != NULL)
+        at = &(*at)->next;
+    free(*at);
+    *at = NULL;
+    --e2b->proven_count;
+}
+
+void e2b_prove_ours(e2b_t *e2b, const char *stamp, const char *id)
+{
+    if (is_proven(e2b, stamp, id))
+        return;
+    if (e2b->proven_count == PROVEN_MAX)
+        forget_oldest(e2b);
+    ++e2b->proven_count;
+    e2b_proven_t *proven = mem_alloc(sizeof(*proven));
+    snprintf(proven->stamp, sizeof(proven->stamp), "%s", stamp);
+    snprintf(proven->id, sizeof(proven->id), "%s", id);
+    proven->next = e2b->proven;
+    e2b->proven = proven;
+}
+
 static void forget(e2b_t *e2b, const char *stamp)
 {
     for (e2b_proven_t **at = &e2b->proven; *at != NULL;) {
@@ -49,6 +70,7 @@ static void forget(e2b_t *e2b, const char *stamp)
         if (strcmp(proven->stamp, stamp) == 0) {
             *at = proven->next;
             free(proven);
+            --e2b->proven_count;
         } else {
             at = &proven->next;
         }
