@@ -4,6 +4,8 @@ at the end. A difference between the APIs is an expectation of its own."""
 import base64
 import contextlib
 import json
+import os
+import signal
 import time
 
 import pytest
@@ -90,7 +92,8 @@ def text(answer, name):
 # As the service is between the cases: as quick as it can be.
 DEFAULTS = {"create_fails_after_accept": False, "op_wait_unimplemented": False, "enum_numbers": False, "rate_limit_reads": 0, "echo_secret": False,
             "policy_mode": "denyAll", "policy_allow": [], "policy_missing_field": "", "policy_409": False, "mint_limited": 0, "refuse_credential_once": 0,
-            "quoted_parts": False, "delete_fails": 0, "delete_stale_once": 0, "delete_lag_reads": 0, "boot_ms": 0}
+            "quoted_parts": False, "delete_fails": 0, "delete_stale_once": 0, "delete_lag_reads": 0, "boot_ms": 0, "list_pages": 0, "clock_skew_ms": 0,
+            "credential_life_ms": 0}
 
 
 # -- what it does --
@@ -254,6 +257,10 @@ CREATE = [
     Case("create fails after it was accepted", knobs={"create_fails_after_accept": True}, what=None, creates=1),
     Case("an operation that only looking tells", knobs={"op_wait_unimplemented": True}, api="connect", creates=1),
     Case("numbers for names", knobs={"enum_numbers": True}, api="connect", creates=1),
+    Case("create: 401 once", rule("create", status=401, code="unauthenticated"), creates=1),
+    Case("create: lost, and it appears later", rule("create", drop_before_response=True, late_appearance_ms=500), what=UNMARKED, creates=1, api="connect"),
+    Case("create: no ID, and the list has pages", rule("create", create_malformed="no_uid"), knobs={"list_pages": 3}, what=None, creates=1, api="rest"),
+    Case("clocks differ", knobs={"clock_skew_ms": -200000}, creates=1),
     Case("reads are limited", knobs={"rate_limit_reads": 2}, creates=1),
     Case("the echo of a secret", rule("create", status=403, code="permission_denied"), knobs={"echo_secret": True}, what=MARKED, creates=0, suspects=True),
 ]
@@ -282,6 +289,7 @@ STAGE = [
     Case("mint: 429 twice", knobs={"mint_limited": 2}, api="rest", creates=1),
     Case("mint: a permission is missing", rule("mint", mint_without=["sandboxesExec"]), what=MARKED, api="rest", creates=1),
     Case("mint: for another sandbox", rule("mint", mint_wrong={"sandbox": "sandboxes/another"}), what=MARKED, api="rest", creates=1),
+    Case("credentials are short", knobs={"credential_life_ms": 15000}, api="rest", creates=1),
     Case("a credential is refused once", knobs={"refuse_credential_once": 1}, api="rest", creates=1),
 ]
 
@@ -385,3 +393,78 @@ def test_a_fault_of_the_service(service, api, case):
         service.ready()
         service.settle()
     assert service.gw.problems_in_log() == []
+
+
+# -- the bearer --
+
+
+def exchanges(service, since):
+    return [line["status"] for line in service.cloud.journal()[since:] if line["step"] == "exchange"]
+
+
+def test_one_exchange_serves_everybody_who_waits(service):
+    service.ready()
+    since, count = len(service.cloud.journal()), 6
+    # every create finds its bearer refused, all of them before there is a new one
+    service.cloud.faults([{"step": "create", "times": count, "action": {"status": 401, "code": "unauthenticated", "latency_ms": 300}},
+                          {"step": "exchange", "action": {"latency_ms": 600}}])
+    try:
+        runs = [service.gw.in_background(CODE, path=RUN, timeoutMs=20000) for _ in range(count)]
+        answers = [run.join() for run in runs]
+    finally:
+        service.cloud.clear_faults()
+    assert [verdict_of(a) for a in answers] == [OK] * count
+    assert exchanges(service, since) == [200]
+    service.settle()
+
+
+@pytest.mark.parametrize("fault", [{"status": 429, "retry_after": "1"}, {"status": 500}, {"exchange_no_token": True}, {"status": 401, "echo_secret": True}],
+                         ids=["429", "500", "no token", "401"])
+def test_an_exchange_that_fails_sends_nothing(service, fault):
+    service.ready()
+    before, since = len(service.boxes()), len(service.cloud.journal())
+    service.cloud.faults([rule("create", status=401, code="unauthenticated"), {"step": "exchange", "action": fault}])
+    try:
+        answers = [service.snippet(), service.snippet(), service.snippet()]
+    finally:
+        service.cloud.clear_faults()
+    assert answers[0].reason == "capacity", answers[0]
+    # with a credential that is refused there is no wall any more
+    later = "isolation" if fault.get("status") == 401 else "capacity"
+    assert [(verdict_of(a), a.reason) for a in answers[1:]] == [(MARKED, later)] * 2, answers
+    # nobody comes again before the pause is over
+    assert len(exchanges(service, since)) == 1
+    assert [b for b in service.boxes(before) if b["counts"].get("exec")] == []
+    g.wait_for(lambda: service.snippet().status == 200, "the bearer to be had again", 30)
+    service.settle()
+    assert service.gw.problems_in_log() == []
+
+
+# -- the account --
+
+
+def test_a_service_at_its_limit_is_said_to_be_that(api):
+    with served(api, "--knobs", json.dumps({**DEFAULTS, "quota_concurrent": 2})) as service:
+        hold = "setTimeout(() => { console.log('out'); console.error('err'); process.exit(3) }, 2500)"
+        runs = [service.gw.in_background(hold, path=RUN, timeoutMs=20000) for _ in range(2)]
+        g.wait_for(lambda: len(service.cloud.alive()) == 2, "both sandboxes")
+        answer = service.snippet()
+        assert verdict_of(answer) == MARKED and answer.reason == "capacity" and "limit of its own" in answer.message, answer
+        assert answer.status == 429 and int(answer.header("Retry-After")) >= 1
+        assert [verdict_of(run.join()) for run in runs] == [OK, OK]
+        service.settle()
+
+
+def test_what_a_dead_process_left_is_deleted_and_nothing_else(api):
+    """The role dies with a run in flight; a sandbox of another installation, and one of nobody's, stay."""
+    with served(api, "--knobs", json.dumps({**DEFAULTS, "quota_concurrent": 20, "list_page_size": 1})) as service:
+        foreign = service.cloud.seed_sandboxes({"name": "gw-" + "f" * 24 + "-" + "e" * 32}, {"name": "somebody-elses"})
+        run = service.gw.in_background("setTimeout(() => {}, 60000)", path=RUN, timeoutMs=60000)
+        g.wait_for(lambda: [b for b in service.boxes() if b["counts"].get("exec", 0) == OWN_EXECS + 1 and b["state"] == "running"], "the code to run")
+        os.kill(service.gw.child("plimsolld-backend-dockercloud"), signal.SIGKILL)
+        answer = run.join()
+        assert verdict_of(answer) == UNMARKED, answer
+        ledger = 'plimsoll_ledger_entries{backend="dockercloud"}'
+        g.wait_for(lambda: sorted(service.cloud.alive()) == sorted(foreign) and service.gw.metrics().get(ledger) == 0, "the dead process' sandbox to be gone", 60)
+        assert service.cloud.violations() == []
+        assert service.gw.problems_in_log() == []
