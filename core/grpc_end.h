@@ -14,7 +14,7 @@
 
 enum {
     GRPC_TEXT_MAX = 256,      /* a message, with its NUL */
-    GRPC_REQUEST_ID_MAX = 33, /* 32 hex digits and the NUL */
+    GRPC_REQUEST_ID_MAX = 17, /* 16 hex digits and the NUL */
 };
 
 typedef enum {

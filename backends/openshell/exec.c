@@ -1,4 +1,5 @@
 /* One command in a sandbox: ExecSandboxInteractive (spec backend-openshell 2.6). */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -155,13 +156,19 @@ bool exec_trouble(const exec_t *exec, cloud_trouble_t *trouble)
 {
     if (exec->is_broken)
         return cloud_trouble(trouble, CLOUD_PROTOCOL, "the OpenShell gateway's answer makes no sense", METHOD);
-    openshell_trouble(METHOD, CALL_ONCE, grpc_call_end(exec->call), trouble);
-    if (trouble->fault == CLOUD_FINE || !trouble->is_sent)
+    const grpc_end_t *end = grpc_call_end(exec->call);
+    openshell_trouble(METHOD, CALL_ONCE, end, trouble);
+    if (!trouble->is_sent)
         return false;
     /* once it may have begun, an end without an exit event is no verdict, whatever the gateway calls it */
     if (trouble->fault == CLOUD_MISSING)
         return cloud_trouble(trouble, CLOUD_LOST, "the OpenShell gateway lost the sandbox", trouble->detail);
-    return cloud_trouble(trouble, CLOUD_LOST, "the command's stream ended without its exit", trouble->detail);
+    char detail[CLOUD_TEXT_LOG_MAX + 1], text[CLOUD_TEXT_CALLER_MAX + 1];
+    snprintf(detail, sizeof(detail), "%s", trouble->detail);
+    /* the gateway's own words stay in the log; ours name what was seen instead of an answer */
+    snprintf(text, sizeof(text), "the command's stream ended without its exit: %s",
+             end->origin == GRPC_BY_STREAM ? end->message : grpc_code_name(end->code));
+    return cloud_trouble(trouble, CLOUD_LOST, text, detail);
 }
 
 void exec_close(exec_t *exec)

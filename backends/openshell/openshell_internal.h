@@ -22,6 +22,7 @@ enum {
     OPENSHELL_POLL_SLOW_MS = 200, /* and later */
     OPENSHELL_POLL_FAST_FOR_MS = 1000,
     OPENSHELL_GONE_POLL_MS = 100,    /* for the end of a deletion */
+    OPENSHELL_OVER_MS = 500,         /* a deletion that is said to be over is looked for so long */
     OPENSHELL_INFO_MS = 5 * 1000,    /* an answer about the gateway is used again for so long */
     OPENSHELL_UNSEEN_MS = 30 * 1000, /* later a create that was lost brings nothing forth any more */
     OPENSHELL_SETTLE_MS = 15 * 1000, /* an entry of a dead instance's this young is left alone */

@@ -35,10 +35,12 @@ static seen_t judge(const openshell_t *openshell, const ledger_entry_t *entry,
 {
     char stamp[LEDGER_STAMP + 1], found[OPENSHELL_ID_MAX + 1], installation[LEDGER_STAMP + 1];
     const ProtobufCBinaryData *label = label_of(sandbox, "plimsoll.installation");
-    if (!id_of(sandbox, found) || !stamp_of(sandbox, stamp) || label == NULL)
+    if (!id_of(sandbox, found))
         return SEEN_FOREIGN;
-    if (strcmp(stamp, entry->stamp) != 0 || (entry->id[0] != '\0' && strcmp(entry->id, found) != 0))
+    if (entry->id[0] != '\0' && strcmp(entry->id, found) != 0)
         return SEEN_OTHER;
+    if (!stamp_of(sandbox, stamp) || strcmp(stamp, entry->stamp) != 0 || label == NULL)
+        return SEEN_FOREIGN;
     bytes_text(*label, installation, sizeof(installation));
     if (role_ledger_is_foreign(openshell->host->ledger, installation))
         return SEEN_FOREIGN;
@@ -64,8 +66,10 @@ static seen_t look(openshell_t *openshell, const ledger_entry_t *entry, const ch
 
 /* --- one try --- */
 
-/* False: the gateway did not take the deletion. An answer alone, whatever it says, proves no absence. */
-static bool delete_it(openshell_t *openshell, const char *name, uint64_t until_us, char why[LEDGER_ERROR_MAX + 1])
+/* False: the gateway did not take the deletion. An answer alone, whatever it says, proves no absence; `is_over` when it
+ * says that there is nothing to wait for. */
+static bool delete_it(openshell_t *openshell, const char *name, uint64_t until_us, bool *is_over,
+                      char why[LEDGER_ERROR_MAX + 1])
 {
     cloud_trouble_t trouble = {.fault = CLOUD_FINE};
     buffer_t request, answer;
@@ -80,6 +84,7 @@ static bool delete_it(openshell_t *openshell, const char *name, uint64_t until_u
         snprintf(why, LEDGER_ERROR_MAX + 1, "DeleteSandbox: outcome %d", outcome);
         is_taken = false;
     }
+    *is_over = outcome == DELETION_COMPLETED || outcome == DELETION_ABSENT;
     buffer_dispose(&request);
     buffer_dispose(&answer);
     return is_taken;
@@ -124,8 +129,11 @@ static sandbox_removal_t remove_one(void *self, const ledger_entry_t *entry, cha
     case SEEN_UNKNOWN:
         return SANDBOX_THERE;
     }
-    if (!delete_it(openshell, name, until_us, why))
+    bool is_over;
+    if (!delete_it(openshell, name, until_us, &is_over, why))
         return SANDBOX_THERE;
+    if (is_over)
+        until_us = clock_mono_us() + OPENSHELL_OVER_MS * UINT64_C(1000);
     /* of one whose ID was just found, another of that name is not ours either */
     ledger_entry_t found = *entry;
     snprintf(found.id, sizeof(found.id), "%s", id);

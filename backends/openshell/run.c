@@ -109,6 +109,7 @@ static bool run_snippet(openshell_t *openshell, const cloud_box_t *box, const ch
     buffer_init(&output.step->err, plan->stream_max);
     do {
         exec_t *exec = exec_open(openshell, name, &command, box->deadline_us);
+        trouble->fault = CLOUD_FINE;
         exec_write(exec, code, len);
         exec_finish(exec);
         is_over = follow(exec, &output, box->deadline_us, run_id, trouble);
@@ -242,6 +243,7 @@ bool openshell_run_job(openshell_t *openshell, const char *name, const char *run
         mem_fatal("a greeting that is too long");
     do {
         exec_t *exec = exec_open(openshell, name, &command, end_us);
+        trouble->fault = CLOUD_FINE;
         exec_write(exec, greeting.base, greeting.len);
         is_over = converse(exec, &session, end_us, trouble);
         if (is_over && !session.has_exited)

@@ -160,7 +160,7 @@ def test_a_run_has_its_time_and_no_more(service):
     took, js = time.monotonic() - began, answer.json()["javascript"]
     assert (js["timedOut"], js["exitCode"], text(answer, "stdout")) == (True, 124, b"A\nB")
     assert 2 < took < 4
-    assert service.execs()[-1]["end"] == "cancelled", service.execs()[-1]
+    assert service.execs()[-1]["how"] == "cancelled", service.execs()[-1]
     # one that ends that way by itself is no timeout
     js = service.snippet("process.exit(124)", timeoutMs=5000).json()["javascript"]
     assert (js.get("timedOut", False), js["exitCode"]) == (False, 124)
@@ -177,7 +177,7 @@ def test_who_goes_away_leaves_nothing(service):
         g.wait_for(lambda: "ExecSandboxInteractive" in service.calls() or service.execs(), "the code to run")
         c.reset()
     service.settle(10)
-    assert [e["end"] for e in service.execs()] == ["cancelled"]
+    assert [e["how"] for e in service.execs()] == ["cancelled"]
 
 
 def test_a_floor_above_the_wall_is_refused_before_any_call(service):
@@ -286,8 +286,6 @@ CREATE = [
     Case("CreateSandbox", "garbage", UNMARKED, what_="none"),
     # an answer of the gateway's that cannot be read: it was made, and nothing of the caller's left
     Case("CreateSandbox", "garbage", MARKED, what_="bytes"),
-    Case("CreateSandbox", "readback", MARKED, what_="id-hostile"),
-    Case("CreateSandbox", "readback", MARKED, what_="name-other"),
     Case("CreateSandbox", "split", bytes=1),
     Case("CreateSandbox", "pad", bytes=30),
 ]
@@ -308,7 +306,7 @@ READY = [
     Case("GetSandbox", "bad-status", MARKED, what_="banana"),
     Case("GetSandbox", "bad-status", what_="html", status=502),
     Case("GetSandbox", "garbage", MARKED, what_="truncated"),
-    Case("GetSandbox", "garbage", MARKED, what_="huge"),
+    Case("GetSandbox", "garbage", what_="huge"),
     Case("GetSandbox", "clock", ms=-3_600_000),
     Case("GetSandboxConfig", "unavailable-before", times=2),
     Case("GetSandboxConfig", "unavailable-before", MARKED, times=3),
