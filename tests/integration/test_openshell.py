@@ -2,9 +2,9 @@
 the answer's code and mark and how often code was started, deaths of the role; and both books (the gateway's account and the ledger) empty at the end."""
 import base64
 import contextlib
+import hashlib
 import itertools
 import json
-import signal
 import sys
 import time
 
@@ -29,7 +29,7 @@ class Service:
     """One gateway with the stand-in behind it."""
 
     def __init__(self, cloud, gw):
-        self.cloud, self.gw = cloud, gw
+        self.cloud, self.gw, self.since = cloud, gw, 0
 
     def snippet(self, code=CODE, floor="container", **more):
         return self.gw.post(RUN, g.javascript(code, minimumIsolation=floor, **more))
@@ -56,13 +56,25 @@ class Service:
 
     def mark(self):
         """A place in the journal: what comes after it is what `calls` and `execs` give."""
-        self.since, self.execs_since = len(self.cloud.journal()), len(self.cloud.execs())
+        self.since += len(self.cloud.journal(self.since))
+        self.execs_since = len(self.cloud.execs())
+        self.trials = len(self.gw.log_lines("wall tried"))
 
     def calls(self, method=None):
         return [line["method"] for line in self.cloud.journal(self.since) if line["plane"] == "grpc" and method in (None, line["method"])]
 
     def execs(self):
         return self.cloud.execs()[self.execs_since:]
+
+    def own_execs(self, is_project=False):
+        """Those of CODE, or of projects; not what a trial of the wall looks at."""
+        code = hashlib.sha256(CODE.encode()).hexdigest()
+        return [e for e in self.execs() if (e["command"][0].endswith("/runner") if is_project else e["stdin_sha256"] == code)]
+
+    def retried(self):
+        """Until a suspected wall was tried anew: nothing goes on behind what comes next."""
+        self.gw.wait_log("wall suspected")
+        g.wait_for(lambda: len(self.gw.log_lines("wall tried")) > self.trials and self.gw.log_lines("wall tried")[-1]["holds"], "the wall to be tried anew", 60)
 
 
 def settings_of(cloud, **more):
@@ -198,19 +210,25 @@ def test_runs_share_connections_and_each_has_its_own_sandbox(service):
 # -- what is read back --
 
 
-@pytest.mark.parametrize("method,changes", [("GetSandbox", kinds.RECORD_CHANGES), ("GetSandboxConfig", kinds.CONFIG_CHANGES)], ids=["record", "config"])
-def test_every_difference_refuses_before_anything_runs(service, method, changes):
+# One of each kind; tests/unit/test_openshell_messages.c has them all.
+RECORD = "policy-path unknown-field label-missing image resources driver-config provider environment user-namespaces command id-empty".split()
+CONFIG = "policy policy-path hash source-global not-admitted setting-true setting-missing".split()
+
+
+@pytest.mark.parametrize("method,changes", [("GetSandbox", RECORD), ("GetSandboxConfig", CONFIG)], ids=["record", "config"])
+def test_a_difference_refuses_before_anything_runs(service, method, changes):
+    assert set(changes) <= set(kinds.RECORD_CHANGES + kinds.CONFIG_CHANGES)
     for what in changes:
         service.ready()
         service.mark()
         service.cloud.faults([{"method": method, **FOREVER, "action": {"type": "readback", "what": what}}])
         answer = service.snippet()
-        (rule,) = service.cloud.clear_faults() or [None]
-        # a sandbox under another name or ID is no sandbox of ours: nothing of it is looked at
-        reason = "capacity" if what in ("id-empty", "id-hostile", "no-sandbox", "no-metadata") else "isolation"
-        assert answer.reason == reason, f"{what}: {answer}"
-        assert "ExecSandboxInteractive" not in service.calls() or service.execs() == [], what
-        service.settle()
+        # one without an ID cannot be told from another's: nothing more of it is looked at
+        assert answer.reason == ("capacity" if what == "id-empty" else "isolation"), f"{what}: {answer}"
+        assert service.own_execs() == [], what
+        service.cloud.clear_faults()
+    service.retried()
+    service.settle()
 
 
 def test_what_may_differ_does_not_matter(service):
@@ -221,23 +239,17 @@ def test_what_may_differ_does_not_matter(service):
     service.settle()
 
 
-DRIVERS = ["none", "two", "podman", "mismatch", "mismatch-outer", "no-cpu", "no-memory", "no-capabilities", "version-0.2", "version-0.0", "version-empty",
-           "PERMISSION_DENIED", "UNAUTHENTICATED", "UNIMPLEMENTED"]
-
-
 def test_another_gateway_than_was_proven_serves_no_run(service):
     """The gateway is asked at most every five seconds; then what it says counts at once."""
-    for what in ("podman", "version-0.2", "PERMISSION_DENIED"):
-        service.ready()
-        time.sleep(5)
-        service.mark()
-        service.cloud.faults([{"method": "GetGatewayInfo", **FOREVER, "action": {"type": "driver", "what": what}}])
-        answer = service.snippet()
-        assert answer.reason == ("capacity" if what == "PERMISSION_DENIED" else "isolation"), answer
-        assert service.execs() == []
-        g.wait_for(lambda: not service.is_proven(), "the wall to be suspected")
-        service.cloud.clear_faults()
-        service.settle()
+    time.sleep(5)
+    service.mark()
+    service.cloud.faults([{"method": "GetGatewayInfo", **FOREVER, "action": {"type": "driver", "what": "version-0.2"}}])
+    answer = service.snippet()
+    assert answer.reason == "isolation" and "0.2.0" in answer.message, answer
+    assert service.execs() == []
+    g.wait_for(lambda: not service.is_proven(), "the wall to be suspected")
+    service.cloud.clear_faults()
+    service.settle()
 
 
 # -- what the gateway does wrong --
@@ -370,7 +382,6 @@ DELETE = [
     Case("DeleteSandbox", "delete-fails", what_="unspecified"),
     Case("DeleteSandbox", "delete-fails", what_="seventeen"),
     Case("DeleteSandbox", "delete-fails", what_="lies"),
-    Case("DeleteSandbox", "delete-fails", what_="replaced"),
     Case("DeleteSandbox", "unavailable-before", times=2),
     Case("DeleteSandbox", "unavailable-after"),
     Case("DeleteSandbox", "close", phase="after"),
@@ -416,10 +427,111 @@ def test_a_fault_of_the_gateway(service, case):
     if "html" in case.name:
         assert "<html" not in answer.message
     # nothing is made or started twice, and nothing is started that is said not to have been
-    assert creates == case.creates
-    assert len(service.execs()) <= 1 and (case.what != MARKED or service.execs() == []), service.execs()
-    assert case.what != OK or len(service.execs()) == 1
-    service.settle()
-    service.cloud.clear_faults()
+    assert creates == case.creates or (case.is_suspect and creates >= case.creates)
+    started = len(service.own_execs(case.project))
+    assert started == (1 if case.what == OK else 0) or (case.what in (UNMARKED, LATE) and started <= 1), service.execs()
     if case.is_suspect:
-        service.gw.wait_log("wall suspected")
+        service.retried()
+    service.settle()
+
+
+def test_another_sandbox_under_the_name_of_one_that_went_is_left_alone():
+    with served() as service:
+        service.cloud.fault("DeleteSandbox", "delete-fails", what="replaced", times=1)
+        assert service.snippet().status == 200
+        g.wait_for(lambda: service.ledger() == 0 and [s["labels"] for s in service.cloud.state()["sandboxes"]] == [{}], "the ledger to forget ours")
+        assert service.cloud.violations() == []
+        service.cloud.reset()
+
+
+# -- deaths --
+
+
+def test_deaths_of_the_role_leave_nothing():
+    """A new role of the installation takes over what a dead one left, when its lease is over."""
+    with served() as service:
+        for point in ("cloud.created", "cloud.started", "cloud.ended", "backend.delete"):
+            service.mark()
+            service.gw.faults.arm(point, "once kill")
+            answer = service.snippet()
+            assert answer.status != 200 and answer.header("Plimsoll-Not-Dispatched") is None, (point, answer)
+            assert len(service.own_execs()) <= 1, point
+            service.ready()
+        service.settle(60)
+
+
+# -- its connection --
+
+
+def test_over_tls_with_a_client_certificate(tmp_path):
+    folder = tmp_path / "tls"
+    with clouds.OpenshellStandin("--runner", RUNNER, "--tls-dir", folder) as cloud:
+        assert cloud.ready["url"].startswith("https://")
+        files = {"SANDBOX_OPENSHELL_CA_FILE": str(folder / "ca.crt"), "SANDBOX_OPENSHELL_CERT_FILE": str(folder / "client.crt"),
+                 "SANDBOX_OPENSHELL_KEY_FILE": str(folder / "client.key"), "SANDBOX_OPENSHELL_PLAINTEXT": None}
+        with g.served(g.Gateway(settings_of(cloud, **files))) as gw:
+            service = Service(cloud, gw.start())
+            service.ready()
+            gw.secrets += [line for line in (folder / "client.key").read_text().splitlines() if "-" not in line]
+            assert service.snippet().json()["javascript"]["exitCode"] == 3
+            assert service.project().json()["project"]["outcome"] == "PROJECT_OUTCOME_COMPLETED"
+            service.settle()
+
+
+@pytest.mark.parametrize("what,says", [("http/1.1", "ALPN"), ("another authority", "not trusted")])
+def test_a_gateway_that_is_not_the_one_is_sent_nothing(tmp_path, what, says):
+    folder, other = tmp_path / "tls", tmp_path / "other"
+    with clouds.OpenshellStandin("--tls-dir", other) as elsewhere, \
+            clouds.OpenshellStandin("--tls-dir", folder, *(("--alpn", what) if "/" in what else ())) as cloud:
+        authority = folder if "/" in what else other
+        files = {"SANDBOX_OPENSHELL_CA_FILE": str(authority / "ca.crt"), "SANDBOX_OPENSHELL_CERT_FILE": str(folder / "client.crt"),
+                 "SANDBOX_OPENSHELL_KEY_FILE": str(folder / "client.key"), "SANDBOX_OPENSHELL_PLAINTEXT": None}
+        gw = g.Gateway(settings_of(cloud, **files), clean_exit=False)
+        with g.served(gw):
+            gw.spawn()
+            assert says in gw.wait_log("backend not proven", 20)["reason"]
+            assert cloud.calls() == [] and elsewhere.calls() == []
+
+
+def test_the_connection_goes_away_between_runs_and_in_one(service):
+    running = service.gw.in_background("setTimeout(() => console.log('kept'), 1500)", path=RUN)
+    g.wait_for(lambda: service.execs(), "the code to run")
+    # a call on the same connection is answered with GOAWAY: what runs on it ends in peace, and what comes takes another
+    service.cloud.faults([{"method": "GetSandbox", "times": 1, "action": {"type": "goaway"}}])
+    assert service.snippet().json()["javascript"]["exitCode"] == 3
+    assert text(running.join(), "stdout") == b"kept\n"
+    service.settle()
+
+
+def test_a_command_that_never_reads_its_input(service):
+    service.cloud.faults([{"method": "ExecSandboxInteractive", "times": 1, "action": {"type": "no-read", "exit": 7}}])
+    assert service.snippet("// " + "x" * 200_000).json()["javascript"]["exitCode"] == 7
+    service.settle()
+
+
+# -- walls that are not what they should be --
+
+
+@pytest.mark.parametrize("what", ["none", "two", "podman", "mismatch", "no-memory", "version-0.2", "PERMISSION_DENIED", "UNIMPLEMENTED"])
+def test_a_gateway_that_cannot_be_stood_behind_is_not_served(what):
+    with clouds.OpenshellStandin("--runner", RUNNER) as cloud:
+        cloud.faults([{"method": "GetGatewayInfo", **FOREVER, "action": {"type": "driver", "what": what}}])
+        gw = g.Gateway(settings_of(cloud, PLIMSOLL_PROOF_INTERVAL="2s"), clean_exit=False)
+        with g.served(gw):
+            gw.spawn()
+            failed = gw.wait_log("backend not proven", 20)
+            assert failed["backend"] == "openshell"
+            assert [line for line in cloud.journal(method="CreateSandbox")] == []
+
+
+@pytest.mark.parametrize("what", ["memory-max", "cpu-max", "net", "writable"])
+def test_a_sandbox_that_is_not_what_it_says_fails_the_trial(what):
+    with clouds.OpenshellStandin("--runner", RUNNER) as cloud:
+        cloud.faults([{"method": "CreateSandbox", **FOREVER, "action": {"type": "box", "what": what}}])
+        gw = g.Gateway(settings_of(cloud), clean_exit=False)
+        with g.served(gw):
+            gw.spawn()
+            failed = gw.wait_log("wall tried", 20)
+            assert not failed["holds"], failed
+            g.wait_for(lambda: cloud.alive() == [] or not cloud.alive(), "the trial's sandbox to be gone", 30)
+            assert cloud.leaks() == [] and cloud.violations() == []
