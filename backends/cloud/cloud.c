@@ -155,17 +155,21 @@ static void smoke_failed(cloud_t *cloud, const char *failure)
 
 static bool smoke(cloud_t *cloud, bool *is_untried, char failure[BACKEND_TEXT_MAX])
 {
+    cloud_smoked_t smoked;
     if (clock_mono_us() < cloud->smoke_next_us) {
+        bool has_failed = cloud->smoke_failure[0] != '\0';
+        *is_untried = has_failed && cloud->is_smoke_untried;
         snprintf(failure, BACKEND_TEXT_MAX, "%.160s (tried again in %u s)",
-                 cloud->smoke_failure[0] != '\0' ? cloud->smoke_failure : cloud->suspicion,
+                 has_failed ? cloud->smoke_failure : cloud->suspicion,
                  (unsigned)(cloud_left_ms(cloud->smoke_next_us) / 1000 + 1));
         return false;
     }
-    if (cloud_smoke(cloud, is_untried, failure)) {
+    if (cloud_smoke(cloud, &smoked, failure)) {
         smoke_held(cloud);
         return true;
     }
-    if (!*is_untried)
+    *is_untried = cloud->is_smoke_untried = smoked.is_untried;
+    if (smoked.is_billed || !smoked.is_untried)
         smoke_failed(cloud, failure);
     return false;
 }

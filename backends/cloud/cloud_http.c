@@ -34,6 +34,7 @@ typedef struct {
     uint32_t retry_after_ms; /* 0 = not said */
     buffer_t error_body;     /* of a streamed call */
     bool is_stopped;         /* by the caller's on_data */
+    bool is_cut;             /* by us: more of an error than is read */
 } try_t;
 
 static void check(const cloud_http_t *http)
@@ -277,8 +278,10 @@ static bool on_head(void *data, const http_response_t *response)
 static bool on_data(void *data, const uint8_t *bytes, size_t len)
 {
     try_t *try = data;
-    if (!is_2xx(try->status))
-        return buffer_append(&try->error_body, bytes, len);
+    if (!is_2xx(try->status)) {
+        try->is_cut = !buffer_append(&try->error_body, bytes, len);
+        return !try->is_cut;
+    }
     if (try->request->on_data(try->request->data, bytes, len))
         return true;
     try->is_stopped = true;
@@ -336,8 +339,7 @@ static bool has_answer(const try_t *try, const http_response_t *response)
 {
     if (response->outcome == HTTP_DONE)
         return true;
-    bool is_cut = response->outcome == HTTP_TOO_LARGE || (response->outcome == HTTP_CANCELED && !try->is_stopped);
-    return is_cut && try->status >= 300 && !co_is_canceled(co_self());
+    return (try->is_cut || response->outcome == HTTP_TOO_LARGE) && try->status >= 300;
 }
 
 /* A success that is larger than the caller wants is none. */
@@ -422,10 +424,6 @@ bool cloud_call(cloud_http_t *http, const cloud_request_t *request, cloud_answer
     for (;;) {
         uint32_t left_ms = cloud_left_ms(request->deadline_us);
         uint32_t limit_ms = request->limit_ms > 0 && request->limit_ms < left_ms ? request->limit_ms : left_ms;
-        if (co_is_canceled(co_self())) {
-            answer->http.outcome = HTTP_CANCELED;
-            return cloud_trouble(trouble, CLOUD_CANCELED, "the call was stopped", "before it was sent");
-        }
         if (left_ms == 0) {
             answer->http.outcome = HTTP_TIMED_OUT;
             return cloud_trouble(trouble, answer->tries == 0 ? CLOUD_NOTHING : CLOUD_LATE, "the time was over",

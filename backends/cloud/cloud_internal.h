@@ -46,6 +46,7 @@ struct cloud {
     bool is_suspect;
     bool has_python;
     char smoke_failure[BACKEND_TEXT_MAX]; /* of the last one, if it failed */
+    bool is_smoke_untried;                /* and had learnt nothing */
     char suspicion[BACKEND_TEXT_MAX];
 };
 
@@ -80,7 +81,11 @@ void cloud_execute(cloud_box_t *box, const cloud_plan_t *plan, guest_result_t *r
 void cloud_result_init(guest_result_t *result, const cloud_plan_t *plan);
 void cloud_result_dispose(guest_result_t *result);
 
-/* cloud_smoke.c: a sandbox of our own, tried for real. False with the reason; is_untried when nothing was learnt. */
-bool cloud_smoke(cloud_t *cloud, bool *is_untried, char failure[BACKEND_TEXT_MAX]);
+/* cloud_smoke.c: a sandbox of our own, tried for real. False with the reason. */
+typedef struct {
+    bool is_untried; /* nothing was learnt of the wall */
+    bool is_billed;  /* a sandbox may have been made */
+} cloud_smoked_t;
+bool cloud_smoke(cloud_t *cloud, cloud_smoked_t *out, char failure[BACKEND_TEXT_MAX]);
 
 #endif

@@ -164,7 +164,7 @@ static bool run_probe(cloud_t *cloud, cloud_box_t *box, const cloud_plan_t *plan
     return holds;
 }
 
-static bool try_box(cloud_t *cloud, cloud_box_t *box, const cloud_plan_t *plan, bool *is_untried,
+static bool try_box(cloud_t *cloud, cloud_box_t *box, const cloud_plan_t *plan, cloud_smoked_t *out,
                     char failure[BACKEND_TEXT_MAX])
 {
     const cloud_ops_t *ops = cloud->settings.ops;
@@ -172,6 +172,7 @@ static bool try_box(cloud_t *cloud, cloud_box_t *box, const cloud_plan_t *plan, 
     const char *what = "the trial's sandbox was not made";
     cloud_made_t made = cloud_box_create(box, &trouble);
     bool is_fine = made == BOX_MADE && trouble.fault == CLOUD_FINE;
+    out->is_billed = made != BOX_NONE;
     if (is_fine) {
         what = "the trial's sandbox does not hold";
         is_fine = ops->check(cloud->settings.self, box, &trouble);
@@ -186,10 +187,10 @@ static bool try_box(cloud_t *cloud, cloud_box_t *box, const cloud_plan_t *plan, 
         is_fine = ops->stage(cloud->settings.self, box, plan, &trouble);
     }
     if (!is_fine) {
-        *is_untried = is_of_the_moment(trouble.fault);
+        out->is_untried = is_of_the_moment(trouble.fault);
         return fail(failure, what, &trouble);
     }
-    return run_probe(cloud, box, plan, is_untried, failure);
+    return run_probe(cloud, box, plan, &out->is_untried, failure);
 }
 
 /* That it goes is part of the trial. */
@@ -201,24 +202,24 @@ static bool await_gone(const cloud_t *cloud, const char *stamp, uint64_t until_u
     return !role_ledger_is_live(cloud->settings.host->ledger, stamp);
 }
 
-bool cloud_smoke(cloud_t *cloud, bool *is_untried, char failure[BACKEND_TEXT_MAX])
+bool cloud_smoke(cloud_t *cloud, cloud_smoked_t *out, char failure[BACKEND_TEXT_MAX])
 {
     cloud_box_t box = {.kind = "smoke", .timeout_ms = CLOUD_SMOKE_STEP_MS};
     cloud_plan_t plan;
     char why[LEDGER_ERROR_MAX + 1];
     uint64_t until_us = clock_mono_us() + (CLOUD_SMOKE_MS - GONE_MARGIN_MS) * UINT64_C(1000);
-    *is_untried = false;
+    *out = (cloud_smoked_t){.is_untried = false};
     if (!cloud_box_open(cloud, &box, why)) {
-        *is_untried = true;
+        out->is_untried = true;
         snprintf(failure, BACKEND_TEXT_MAX, "no sandbox could be asked for: %s", why);
         return false;
     }
     cloud_plan_snippet(&plan, &cloud->settings.ops->layout, PROBE, sizeof(PROBE) - 1);
-    bool holds = try_box(cloud, &box, &plan, is_untried, failure);
+    bool holds = try_box(cloud, &box, &plan, out, failure);
     cloud_plan_dispose(&plan);
     cloud_box_release(&box, false);
     if (holds && !await_gone(cloud, box.stamp, until_us)) {
-        *is_untried = co_is_canceled(co_self());
+        out->is_untried = co_is_canceled(co_self());
         holds = fail(failure, "the trial's sandbox was not confirmed to be gone", NULL);
     }
     log_event(holds ? LOG_INFO : LOG_WARN, "wall tried", log_str("backend", cloud->settings.ops->name),

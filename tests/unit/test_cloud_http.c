@@ -195,6 +195,13 @@ static void of_an_error_only_its_message_is_told_and_no_secret(void **state)
     }
 }
 
+static bool on_data(void *data, const uint8_t *bytes, size_t len)
+{
+    (void)data;
+    strncat(streamed, (const char *)bytes, len);
+    return strstr(streamed, "stop") == NULL;
+}
+
 static char large[CLOUD_ERROR_BODY_MAX + 512];
 
 /* Its body is not read to the end, and it is that error all the same. */
@@ -205,12 +212,17 @@ static void an_error_that_is_too_long_is_that_error(void **state)
     int len = snprintf(large, sizeof(large), "HTTP/1.1 429 X\r\nRetry-After: 7\r\nConnection: close\r\n\r\n");
     memset(large + len, 'x', CLOUD_ERROR_BODY_MAX + 1);
     large[len + CLOUD_ERROR_BODY_MAX + 1] = '\0';
-    server_t *s = serve_script(lines);
-    call_t call = call_of(s, CLOUD_ONCE);
-    finish(&call);
-    assert_int_equal(call.trouble.fault, CLOUD_BUSY);
-    assert_int_equal(call.trouble.retry_after_ms, 7000);
-    server_stop(s);
+    for (int is_stream = 0; is_stream <= 1; ++is_stream) {
+        server_t *s = serve_script(lines);
+        call_t call = call_of(s, CLOUD_ONCE);
+        call.request.on_data = is_stream ? on_data : NULL;
+        finish(&call);
+        assert_int_equal(call.trouble.fault, CLOUD_BUSY);
+        assert_int_equal(call.trouble.retry_after_ms, 7000);
+        assert_int_equal(call.trouble.status, 429);
+        assert_string_equal(streamed, "");
+        server_stop(s);
+    }
 }
 
 static void a_success_that_is_too_large_is_none(void **state)
@@ -419,14 +431,36 @@ static void a_call_is_stopped_with_its_coroutine(void **state)
     server_stop(s);
 }
 
-/* --- streams --- */
-
-static bool on_data(void *data, const uint8_t *bytes, size_t len)
+static void clean_up_main(void *arg)
 {
-    (void)data;
-    strncat(streamed, (const char *)bytes, len);
-    return strstr(streamed, "stop") == NULL;
+    call_t *call = arg;
+    call_t before = *call;
+    before.is_fine = cloud_call(http, &before.request, &before.answer, &before.trouble);
+    assert_int_equal(before.trouble.fault, CLOUD_CANCELED);
+    assert_false(before.trouble.is_sent);
+    cloud_answer_dispose(&before.answer);
+    co_shield_begin();
+    call_main(call);
+    co_shield_end();
 }
+
+/* A stopped run sends nothing more, but what cleans up after it. */
+static void after_the_stop_only_cleaning_up_is_sent(void **state)
+{
+    static const char *const lines[] = {OK_, OK_};
+    (void)state;
+    server_t *s = serve_script(lines);
+    call_t call = call_of(s, CLOUD_AGAIN);
+    call.co = co_start(loop, clean_up_main, &call, NULL);
+    co_cancel(call.co);
+    wait_for(call.is_over);
+    loop_run_once(loop, 0);
+    assert_true(call.is_fine);
+    assert_int_equal(atomic_load(&s->requests), 1);
+    server_stop(s);
+}
+
+/* --- streams --- */
 
 static char type[64];
 
@@ -579,6 +613,7 @@ int main(void)
         TEST(silence_ends_at_the_limit),
         TEST(nobody_there_is_nothing_sent),
         TEST(a_call_is_stopped_with_its_coroutine),
+        TEST(after_the_stop_only_cleaning_up_is_sent),
         TEST(a_stream_is_handed_over_and_an_error_of_it_is_read),
         TEST(connections_are_kept_and_a_dead_one_loses_a_create_and_no_read),
         TEST(a_base_is_taken_apart),

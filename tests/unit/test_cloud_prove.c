@@ -178,6 +178,27 @@ static void a_trial_that_failed_is_not_repeated_at_once(void **state)
     assert_nothing_is_left();
 }
 
+/* Also when it has learnt nothing: a sandbox was made. */
+static void a_trial_that_made_a_sandbox_is_not_repeated_at_once(void **state)
+{
+    (void)state;
+    good();
+    cloudy.stage.fault = CLOUD_LATE;
+    proof_t proof = prove();
+    assert_fails(&proof, "were not handed over: the cloud says no", true);
+    cloudy.stage.fault = CLOUD_FINE;
+    proof = prove();
+    assert_fails(&proof, "(tried again in", true); /* older evidence keeps its age meanwhile */
+    assert_int_equal(cloudy.made, 1);
+    cloud->smoke_next_us = 0;
+    cloudy.create.fault = CLOUD_BUSY; /* none was made: there is nothing to save */
+    proof = prove();
+    assert_fails(&proof, "the cloud says no", true);
+    cloudy.create.fault = CLOUD_FINE;
+    assert_true(prove().is_proven);
+    assert_nothing_is_left();
+}
+
 static void what_is_suspected_is_tried_before_it_serves_again(void **state)
 {
     (void)state;
@@ -231,6 +252,7 @@ int main(void)
         TEST(the_trial_must_find_what_was_asked_for),
         TEST(a_trial_that_met_a_bad_moment_has_learnt_nothing),
         TEST(a_trial_that_failed_is_not_repeated_at_once),
+        TEST(a_trial_that_made_a_sandbox_is_not_repeated_at_once),
         TEST(what_is_suspected_is_tried_before_it_serves_again),
         TEST(a_trial_whose_sandbox_does_not_go_has_failed),
         TEST(without_the_ledger_nothing_is_tried),
