@@ -616,7 +616,8 @@ UNKNOWN_JS = [
     ("vanish half", {"type": "vanish", "after_frames": 2, "how": "half_frame"}),
     *((kind, {"type": "stream", "kind": kind}) for kind in (
         "no_end_event", "no_eos", "eos_error:unavailable", "eos_error:internal", "eos_error:invalid_argument", "compressed_flag", "unknown_flag",
-        "bad_base64", "bad_json", "two_ends", "bytes_after_eos", "data_before_start")),
+        "bad_base64", "bad_json", "duplicate_key", "not_utf8", "two_ends", "bytes_after_eos", "data_before_start")),
+    ("an end, then an error", {"type": "stream", "kind": "eos_error:unavailable", "after_end": True}),
 ]
 
 
