@@ -67,6 +67,12 @@ void cloud_http_destroy(cloud_http_t *http)
     free(http);
 }
 
+http_client_t *cloud_http_client(const cloud_http_t *http)
+{
+    check(http);
+    return http->client;
+}
+
 /* --- time --- */
 
 uint32_t cloud_left_ms(uint64_t deadline_us)

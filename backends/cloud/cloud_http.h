@@ -90,6 +90,8 @@ typedef struct {
 
 cloud_http_t *cloud_http_create(loop_t *loop, const cloud_http_options_t *options);
 void cloud_http_destroy(cloud_http_t *http);
+/* The client below, for a call that a wall waits for by itself: over the same connections. */
+http_client_t *cloud_http_client(const cloud_http_t *http);
 
 typedef enum {
     CLOUD_ONCE,       /* it creates, starts or uploads something: sent at most once */

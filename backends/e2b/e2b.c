@@ -10,7 +10,7 @@
 #include "core/mem.h"
 #include "core/sha256.h"
 
-enum { STREAM_HEAD_MAX = 64 * 1024, STREAMS_KEPT = 64 };
+enum { CONNECTIONS_KEPT = 512 }; /* of the API and of sandboxes, a stream for each run among them */
 
 e2b_t *e2b_check(void *self)
 {
@@ -108,11 +108,8 @@ static void *wall_setup(const backend_host_t *host)
     e2b->magic = E2B_MAGIC;
     e2b->host = host;
     read_settings(e2b);
-    cloud_http_options_t calls = {.name = "E2B", .secrets = &e2b->secrets};
-    http_client_options_t streams = {
-        .connect_ms = CLOUD_CONNECT_MS, .header_max = STREAM_HEAD_MAX, .connections_kept = STREAMS_KEPT};
-    e2b->http = cloud_http_create(host->loop, &calls);
-    e2b->streams = http_client_create(host->loop, &streams);
+    cloud_http_options_t http = {.name = "E2B", .secrets = &e2b->secrets, .connections_kept = CONNECTIONS_KEPT};
+    e2b->http = cloud_http_create(host->loop, &http);
     cloud_settings_t settings = {.host = host,
                                  .ops = &OPS,
                                  .self = e2b,
@@ -150,7 +147,6 @@ static void wall_stop(void *self)
     e2b_t *e2b = e2b_check(self);
     cloud_destroy(e2b->cloud);
     cloud_http_destroy(e2b->http);
-    http_client_destroy(e2b->streams);
     e2b_forget_all(e2b);
     e2b->magic = 0;
     free(e2b);

@@ -8,7 +8,6 @@
 #include "backends/e2b/limits.h"
 #include "backends/e2b/request.h"
 #include "config/base_url.h"
-#include "core/http_client.h"
 
 enum { E2B_MAGIC = 0x65326221 };
 
@@ -24,7 +23,6 @@ typedef struct {
     const backend_host_t *host;
     cloud_t *cloud;
     cloud_http_t *http;
-    http_client_t *streams;
     cloud_secrets_t secrets;
     char problem[BACKEND_TEXT_MAX];
     /* settings */

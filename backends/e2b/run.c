@@ -162,7 +162,7 @@ static e2b_start_close_t exchange(e2b_t *e2b, const cloud_box_t *box, const buff
                               .stream_data = stream};
     stream->times.deadline_us = deadline_us;
     stream->times.heard_us = clock_mono_us();
-    http_call_t *call = http_call_start(e2b->streams, &request, on_done, stream);
+    http_call_t *call = http_call_start(cloud_http_client(e2b->http), &request, on_done, stream);
     e2b_headers_wipe(headers);
     free(headers);
     return listen(stream, call);

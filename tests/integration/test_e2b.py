@@ -7,8 +7,6 @@ import base64
 import contextlib
 import datetime
 import json
-import os
-import signal
 import time
 import urllib.request
 
@@ -724,19 +722,6 @@ def test_a_delete_that_lies_or_fails(place, kind):
         # lost for the ledger; the service's own clocks end it: its listing, its sweep or its life
         place.cloud.clock(120_000)
         g.wait_for(lambda: not place.cloud.alive(), "the machine's end", 100)
-
-
-def test_a_role_that_dies_leaves_nothing(place):
-    gw = place.gateway()
-    place.begin()
-    c = gw.start_run("setTimeout(() => {}, 60000)", timeoutMs=60000)
-    g.wait_for(lambda: len(starts(place)) == 2, "the run to begin")
-    os.kill(gw.child("plimsolld-backend-e2b"), signal.SIGKILL)
-    answer = c.read_answer()
-    g.failed(answer, "unavailable")
-    c.close()
-    place.wait_empty(60)
-    assert {s["ended_by"] for s in place.made()} == {"api"}
 
 
 # -- in front of other walls --
