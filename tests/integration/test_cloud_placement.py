@@ -112,7 +112,7 @@ def test_a_create_whose_answer_was_lost_goes_nowhere_else(two):
 
 
 def test_a_start_whose_answer_was_lost_goes_nowhere_else(two):
-    two.e2b.add_fault(plane="data", method="POST", path="/process.Process/Start", phase="after", times=1, action={"type": "drop"})
+    two.e2b.add_fault(plane="data", method="POST", path="/process.Process/Start", phase="frames", times=1, action={"type": "vanish", "after_frames": 1, "how": "rst"})
     made, key = two.made(), g.new_id()
     answer = two.vm(key)
     g.failed(answer, "unavailable", key)

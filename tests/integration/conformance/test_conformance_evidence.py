@@ -38,10 +38,10 @@ def test_a_refuted_wall_serves_nobody_until_it_holds_again(own):
     code = own.language.out(b"1\n")
     own.ok(code)
     with own.wall.refuted(own.gw):
-        g.wait_for(lambda: own.run(code).status != 200, "the proof to fail", own.wall.proof_s + 15)
+        g.wait_for(lambda: own.run(code).status != 200, "runs to be refused", own.wall.proof_s + 15)
+        g.wait_for(lambda: own.gw.get("/v1/backends").json()["backends"][0]["state"] == "failed", "the proof to fail", own.wall.proof_s + 15)
         key = g.new_id()
         g.refused(own.run(code, key), "unavailable", "capacity", key)
-        assert own.gw.get("/v1/backends").json()["backends"][0]["state"] == "failed"
         assert own.gw.get("/readyz").status == 503
         for floor in ("process", own.wall.tier):
             answer = own.run(code, minimumIsolation=floor)
