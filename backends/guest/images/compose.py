@@ -137,4 +137,7 @@ def compose(image, parts, out):
         for command in recipe.COMMANDS:
             tar.link(f"usr/local/bin/{command}", f"/opt/toolchain/node_modules/.bin/{command}")
     tar.program("opt/sbx/runner", parts["runner"])
+    # once more below /usr: an OpenShell sandbox shows little else of its image (docs/openshell.md)
+    tar.directory("usr/libexec/plimsoll")
+    tar.program("usr/libexec/plimsoll/runner", parts["runner"])
     tar.tar.close()
