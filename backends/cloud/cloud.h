@@ -103,8 +103,8 @@ typedef struct {
     void (*facts)(void *self, backend_facts_t *facts);
 } cloud_ops_t;
 
-/* Takes the bytes. False (and freed) when they are past what is left of plan->artifacts_max, or an earlier one was; the
- * flag is then set, and the rest need not be read. */
+/* Takes the bytes. False (and freed) when they are past what is left of plan->artifacts_max; the flag is then set.
+ * Whether later ones are read after that is the provider's. */
 bool cloud_artifact_add(guest_result_t *result, const cloud_plan_t *plan, size_t index, buffer_t *content);
 /* Bytes of artifacts that still fit. */
 size_t cloud_artifacts_left(const guest_result_t *result, const cloud_plan_t *plan);

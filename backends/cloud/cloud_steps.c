@@ -50,8 +50,7 @@ bool cloud_artifact_add(guest_result_t *result, const cloud_plan_t *plan, size_t
 {
     if (index >= plan->artifact_count || result->artifact_count == plan->artifact_count)
         mem_fatal("an artifact that nobody asked for");
-    /* the first that does not fit ends it (spec protocol 5) */
-    if (result->is_artifacts_truncated || content->len > cloud_artifacts_left(result, plan)) {
+    if (content->len > cloud_artifacts_left(result, plan)) {
         result->is_artifacts_truncated = true;
         buffer_dispose(content);
         return false;
