@@ -8,8 +8,6 @@ import walls
 
 E2B, DOCKER = (next(w for w in walls.CLOUD_WALLS if repr(w) == name) for name in ("e2b", "dockercloud"))
 CODE = "console.log(6 * 7)"
-# One of the shapes in which E2B itself says that nothing was made; a 429 of somebody in between says nothing.
-BUSY = {"type": "respond", "status": 429, "body": '{"code":429,"message":"you have reached the maximum number of concurrent sandboxes"}'}
 
 
 class Two:
@@ -71,7 +69,7 @@ def test_a_run_that_wants_a_microvm_goes_to_the_first(two):
 @pytest.mark.parametrize("wait", [None, "7"])
 def test_a_busy_provider_is_passed_over_and_named(two, wait):
     """U17: 429 from E2B, with and without a time to wait, makes nothing there; the run is the next one's."""
-    two.e2b.add_fault(plane="control", method="POST", path="/v2/sandboxes", action={**BUSY, "headers": {"Retry-After": wait}} if wait else BUSY)
+    two.e2b.add_fault(plane="control", method="POST", path="/v2/sandboxes", action={**E2B.busy, "headers": {"Retry-After": wait}} if wait else E2B.busy)
     made, executed, key = two.made(), two.executed(), g.new_id()
     answer = two.vm(key)
     assert answer.status == 200 and g.stdout(answer) == b"42\n", answer
@@ -83,7 +81,7 @@ def test_a_busy_provider_is_passed_over_and_named(two, wait):
 
 
 def test_both_busy_is_a_refusal_that_says_when_to_come_again(two):
-    two.e2b.add_fault(plane="control", method="POST", path="/v2/sandboxes", action={**BUSY, "headers": {"Retry-After": "7"}})
+    two.e2b.add_fault(plane="control", method="POST", path="/v2/sandboxes", action={**E2B.busy, "headers": {"Retry-After": "7"}})
     two.docker.add_fault(step="create", action={"type": "respond", "status": 429, "code": "resourceExhausted"})
     made, key = two.made(), g.new_id()
     answer = two.vm(key)
@@ -111,13 +109,19 @@ def test_a_create_whose_answer_was_lost_goes_nowhere_else(two):
     two.wait_empty()
 
 
-def test_a_start_whose_answer_was_lost_goes_nowhere_else(two):
-    two.e2b.add_fault(plane="data", method="POST", path="/process.Process/Start", phase="frames", times=1, action={"type": "vanish", "after_frames": 1, "how": "rst"})
+@pytest.mark.parametrize("nth, command", [(1, "that checks the staged files"), (2, "of the caller's")])
+def test_a_stream_that_breaks(two, nth, command):
+    """Before the caller's code was started it is a refusal, and the next is asked; afterwards nobody is."""
+    two.e2b.add_fault(plane="data", path="/process.Process/Start", phase="frames", nth=nth, times=1, action={"type": "vanish", "after_frames": 1, "how": "rst"})
     made, key = two.made(), g.new_id()
     answer = two.vm(key)
-    g.failed(answer, "unavailable", key)
-    assert answer.header("Plimsoll-Passed-Over") is None
-    assert two.made() == (made[0] + 1, made[1])
+    assert two.e2b.faults()[0]["hits"] == 1, command
+    if nth == 1:
+        assert answer.status == 200 and answer.header("Plimsoll-Passed-Over") == "e2b;reason=capacity", answer
+        assert two.made() == (made[0] + 1, made[1] + 1)
+    else:
+        g.failed(answer, "unavailable", key)
+        assert answer.header("Plimsoll-Passed-Over") is None and two.made() == (made[0] + 1, made[1])
 
 
 def test_a_sandbox_that_differs_from_what_was_asked_runs_nothing_and_the_next_is_asked(two):

@@ -340,7 +340,9 @@ class E2b(Cloud):
 
     standin = clouds.E2bStandin
     standin_options = ("--api-key", E2B_KEY)
-    faulty_proof = {"plane": "control", "action": {"type": "respond", "status": 429}}
+    # One of the shapes in which it says itself that nothing was made; a 429 of somebody in between says nothing.
+    busy = {"type": "respond", "status": 429, "body": '{"code":429,"message":"you have reached the maximum number of concurrent sandboxes"}'}
+    faulty_proof = {"plane": "control", "action": busy}
     refuting_proof = {"plane": "control", "action": {"type": "respond", "status": 401}}
 
     def settings_for(self, cloud):
