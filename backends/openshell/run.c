@@ -18,10 +18,10 @@ enum {
 };
 
 static const char *const NODE[] = {"node", "-", NULL};
-static const char *const RUNNER[] = {OPENSHELL_RUNNER, "--mode=exec",      "--work=" OPENSHELL_WORK,
+static const char *const RUNNER[] = {OPENSHELL_RUNNER, "--mode=exec",      ("--work=" OPENSHELL_WORK),
                                      "--preboot=none", "--patience=60000", NULL};
 static const char *const GUEST_ENV[] = {"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-                                        "LANG=C.UTF-8", "HOME=" OPENSHELL_WORK};
+                                        "LANG=C.UTF-8", ("HOME=" OPENSHELL_WORK)};
 
 /* An exec of which certainly nothing has left may be begun again: a refused stream, a connection that went away. */
 static bool begins_again(const exec_t *exec, int *starts, uint64_t until_us)
