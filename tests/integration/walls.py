@@ -95,6 +95,7 @@ class Wall:
     timeout_max_ms, timeout_default_ms = 30000, 5000
     settings = {}               # for a gateway with this wall alone
     impossible = {}             # settings it cannot enforce, and must refuse to start with
+    starts_s = 0.7              # within which a run has its sandbox, and what is refilled behind it is there or on its way
     gone_s = 1.5                # from the end of a run to the end of its sandbox
     proof_s = 3                 # the longest its proof takes here
     recovery_s = 30             # from the death of its role to service

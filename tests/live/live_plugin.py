@@ -21,8 +21,9 @@ class Live:
         wall.service = self.service
         wall.settings_for = lambda cloud: self.service.settings
         # those of a network and of somebody else's machines
-        wall.hasty, wall.gone_s, wall.late_s, wall.recovery_s, wall.adopted_s, wall.slow_s = {}, 20, 3, 180, 240, 20
+        wall.hasty, wall.starts_s, wall.gone_s, wall.late_s, wall.recovery_s, wall.adopted_s = {}, 5, 20, 12, 180, 240
         wall.environment, wall.software = ".*", ".*"
+        services.g.START_S = 180    # a trial of the wall comes before a gateway listens
 
     def why_over(self):
         if self.service.usd() > self.max_usd:

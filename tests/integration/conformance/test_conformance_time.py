@@ -51,9 +51,9 @@ def test_a_timeout_above_the_ceiling_is_the_ceiling(at):
 
 
 def test_after_a_deadline_the_sandbox_is_gone(at):
-    waiting = g.Background(lambda: at.ok(at.language.forever, timeoutMs=1500))
+    waiting = g.Background(lambda: at.ok(at.language.forever, timeoutMs=int(1000 * at.wall.starts_s) + 800))
     at.gw.wait_inflight(1)
-    time.sleep(0.7)  # by then it has its sandbox, and what is refilled behind it is there or on its way
+    time.sleep(at.wall.starts_s)
     during = at.sandboxes()
     expect_timed_out(waiting.join())
     at.expect_gone(during)
@@ -66,7 +66,7 @@ def test_a_caller_that_leaves_ends_the_run(at, how):
     key = g.new_id()
     connection = at.start(at.language.forever, key, timeoutMs=30000)
     at.gw.wait_inflight(1)
-    time.sleep(0.7)
+    time.sleep(at.wall.starts_s)
     during = at.sandboxes()
     began = time.monotonic()
     getattr(connection, how)()
