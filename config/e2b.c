@@ -1,8 +1,10 @@
 #include "config/e2b.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "config/quote.h"
 
@@ -148,6 +150,9 @@ void e2b_rules(problems_t *problems, const provider_t *const *enabled, size_t co
     check_url(problems, OPT_E2B_API_URL);
     check_url(problems, OPT_E2B_SANDBOX_URL);
     check_words(problems, OPT_E2B_SANDBOX_HOST, "shared", "own");
+    if (option_str(OPT_E2B_CA_FILE) != NULL && access(option_str(OPT_E2B_CA_FILE), R_OK) != 0)
+        problems_add(problems, "E2B_CA_FILE is %s, which cannot be read: %s", quoted(text, OPT_E2B_CA_FILE),
+                     strerror(errno));
     check_words(problems, OPT_E2B_API_FLAVOUR, "v2", "v1");
     if (!is_enabled(enabled, count))
         return;

@@ -108,7 +108,10 @@ static void *wall_setup(const backend_host_t *host)
     e2b->magic = E2B_MAGIC;
     e2b->host = host;
     read_settings(e2b);
-    cloud_http_options_t http = {.name = "E2B", .secrets = &e2b->secrets, .connections_kept = CONNECTIONS_KEPT};
+    cloud_http_options_t http = {.name = "E2B",
+                                 .secrets = &e2b->secrets,
+                                 .ca_file = option_str(OPT_E2B_CA_FILE),
+                                 .connections_kept = CONNECTIONS_KEPT};
     e2b->http = cloud_http_create(host->loop, &http);
     cloud_settings_t settings = {.host = host,
                                  .ops = &OPS,

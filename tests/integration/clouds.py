@@ -6,12 +6,14 @@
         assert cloud.leaks() == [] and cloud.violations() == []
 """
 import contextlib
+import functools
 import http.client
 import json
 import os
 import pathlib
 import select
 import signal
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -82,7 +84,9 @@ class Cloud:
     # -- the admin's routes --
 
     def admin(self, method, name, value=None):
-        connection = http.client.HTTPConnection("127.0.0.1", self.ready[self.admin_port], timeout=ANSWER_S)
+        is_tls = self.ready.get("api_url", "").startswith("https:")
+        kind = functools.partial(http.client.HTTPSConnection, context=ssl._create_unverified_context()) if is_tls else http.client.HTTPConnection
+        connection = kind("127.0.0.1", self.ready[self.admin_port], timeout=ANSWER_S)
         try:
             connection.request(method, "/__standin/" + name, None if value is None else json.dumps(value),
                                {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"})

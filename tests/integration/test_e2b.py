@@ -747,6 +747,29 @@ def test_the_older_flavour(place):
     assert len(place.journal(path="/sandboxes", method="POST")) == 1 and not place.journal(path=CREATE, method="POST")
 
 
+def test_over_tls():
+    """With the right authority, and with another one, where not even the key is sent."""
+    certificates = redis_servers.Certificates()
+    cert, key = certificates.server
+    try:
+        site = Site("--tls-cert", cert, "--tls-key", key)
+        with site.stack:
+            gw = site.gateway(E2B_CA_FILE=str(certificates.ca))
+            site.begin()
+            assert js(gw.ok("console.log(1)"))["out"] == b"1\n"
+            site.end()
+            before = len(site.cloud.journal())
+            other = g.Gateway(site.settings(E2B_CA_FILE=str(certificates.other_ca)))
+            other.exit_status = 1
+            with g.served(other):
+                other.spawn()
+                assert "could not be reached" in other.wait_log("backend not proven", g.START_S)["reason"]
+                assert other.wait_exit() == 1
+            assert len(site.cloud.journal()) == before
+    finally:
+        certificates.remove()
+
+
 def test_many_at_once(site):
     runs = [site.gw.in_background(f"setTimeout(() => console.log({i}), {i % 7 * 20})") for i in range(24)]
     assert [js(r.join())["out"] for r in runs] == [f"{i}\n".encode() for i in range(24)]

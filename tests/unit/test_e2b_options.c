@@ -69,6 +69,7 @@ static void test_what_is_refused(void **state)
     expect("E2B_SANDBOX_URL", "http://10.0.0.1", "E2B_SANDBOX_URL is");
     expect("E2B_SANDBOX_HOST", "both", "it takes shared or own");
     expect("E2B_API_FLAVOUR", "v3", "it takes v2 or v1");
+    expect("E2B_CA_FILE", "/nonexistent/ca.pem", "E2B_CA_FILE is \"/nonexistent/ca.pem\", which cannot be read");
     expect("SANDBOX_CPUS", "1.5", "a whole number of processors");
     expect("SANDBOX_CPUS", "2.0", NULL);
     expect("SANDBOX_PIDS", "100", "SANDBOX_PIDS");
