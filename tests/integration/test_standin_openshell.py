@@ -587,7 +587,7 @@ def test_a_stream_after_goaway_is_a_breach(client, cloud):
 
 
 def test_pings_are_sent_and_their_answers_counted():
-    with clouds.OpenshellStandin("--exec", "canned", "--ping-s", "0.1", "--ping-wait-s", "0.3") as cloud:
+    with clouds.OpenshellStandin("--exec", "canned", "--ping-s", "0.1", "--ping-wait-s", "2") as cloud:
         client = Client(cloud.ready["port"])
         client.until(lambda: client.pings >= 3)
         assert cloud.state()["pings_acknowledged"] >= 2 and cloud.violations() == []
@@ -1081,7 +1081,7 @@ def test_breaches_in_exec(client, cloud, messages, status, expected):
 
 def test_a_half_close_that_never_comes_is_noticed(client, cloud):
     create(client)
-    cloud.script({"command": "*", "do": "exit-without-reading", "delay_ms": 1200})
+    cloud.script({"command": "*", "do": "exit-without-reading", "delay_ms": 2200})
     s = client.open("ExecSandboxInteractive")
     client.message(s, start())
     client.message(s, api.ExecSandboxInput(stdin=b"x"))

@@ -20,7 +20,7 @@ ENV = {"HOME": "/tmp", "USER": "sandbox", "LANG": "C.UTF-8"}
 ARGS_MAX, ARG_MAX, ALL_MAX, WORKDIR_MAX = 1024, 32 * 1024, 256 * 1024, 4096
 READ = 64 * 1024
 MARK = re.compile(books.MARK.pattern.encode())
-IDLE_S = 1.0            # a client that has said nothing for so long when a command ends has forgotten its half-close
+IDLE_S = 2.0            # a client that has said nothing for so long when a command ends has forgotten its half-close
 CALLS_OF = re.compile(r"(?:console\.log|print)\((\d+)\)\s*;?\s*(?://.*)?\Z")
 EVERYWHERE = "/opt/image"
 
