@@ -19,6 +19,7 @@
 
 enum {
     DC_CALL_MS = 20 * 1000, /* one management call */
+    DC_POLL_FIRST_MS = 50,  /* the first of them; doubles */
     DC_POLL_MS = 250,       /* between two looks at a sandbox (spec 2.3) */
     DC_LOOKS_MAX = 8,       /* at a sandbox whose deletion was answered and that shows no sign of it */
     DC_LIST_PAGES_MAX = 50,
@@ -126,7 +127,10 @@ bool dc_may_become_ready(dc_t *dc, const dc_sandbox_t *sandbox, cloud_trouble_t 
  * Always false. */
 bool dc_accepted_trouble(const cloud_box_t *box, cloud_trouble_t *trouble);
 /* `box->deadline_us` has not come, and the run is not stopped: a pause before the next look at a new sandbox. */
-bool dc_pause(const cloud_box_t *box, dc_status_t status, cloud_trouble_t *trouble);
+bool dc_pause(const cloud_box_t *box, uint32_t *pause_ms, dc_status_t status, cloud_trouble_t *trouble);
+/* A pause before the next look, which is longer each time; starts at 0. False when stopped, or when the time is over.
+ */
+bool dc_wait_for_look(uint32_t *pause_ms, uint64_t deadline_us);
 /* NULL policy or none that is deny-all: false with the trouble. Takes the reference. */
 bool dc_judge_policy(dc_api_t api, json_t *json, cloud_trouble_t *trouble);
 /* An answer's body as a command's result. */

@@ -325,14 +325,19 @@ bool dc_accepted_trouble(const cloud_box_t *box, cloud_trouble_t *trouble)
     return false;
 }
 
-bool dc_pause(const cloud_box_t *box, dc_status_t status, cloud_trouble_t *trouble)
+bool dc_wait_for_look(uint32_t *pause_ms, uint64_t deadline_us)
 {
-    if (!cloud_sleep_ms(DC_POLL_MS, box->deadline_us))
+    *pause_ms = *pause_ms == 0 ? DC_POLL_FIRST_MS : *pause_ms * 2 < DC_POLL_MS ? *pause_ms * 2 : DC_POLL_MS;
+    return cloud_sleep_ms(*pause_ms, deadline_us) && cloud_left_ms(deadline_us) > 0;
+}
+
+bool dc_pause(const cloud_box_t *box, uint32_t *pause_ms, dc_status_t status, cloud_trouble_t *trouble)
+{
+    if (dc_wait_for_look(pause_ms, box->deadline_us))
+        return true;
+    if (cloud_left_ms(box->deadline_us) > 0)
         return cloud_trouble(trouble, CLOUD_CANCELED, "the run was stopped", "while the sandbox was starting");
-    if (cloud_left_ms(box->deadline_us) == 0)
-        return cloud_trouble(trouble, CLOUD_LATE, "Docker Cloud's sandbox was not running in time",
-                             dc_status_name(status));
-    return true;
+    return cloud_trouble(trouble, CLOUD_LATE, "Docker Cloud's sandbox was not running in time", dc_status_name(status));
 }
 
 /* --- what both read --- */

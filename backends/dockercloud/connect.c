@@ -167,6 +167,7 @@ static sandbox_removal_t await_gone(dc_t *dc, const char *id, const char *name, 
 {
     dc_refused_t refused;
     dc_sandbox_t sandbox = {.status = DC_STATUS_NONE};
+    uint32_t pause_ms = 0;
     for (int idle = 0; idle < DC_LOOKS_MAX;) {
         json_t *json = get_sandbox(dc, id, name, deadline_us, &refused, trouble);
         if (json == NULL)
@@ -175,7 +176,7 @@ static sandbox_removal_t await_gone(dc_t *dc, const char *id, const char *name, 
         dc_sandbox_read(DC_CONNECT, json, &sandbox);
         json_decref(json);
         idle += sandbox.status != DC_STATUS_DELETING;
-        if (!cloud_sleep_ms(DC_POLL_MS, deadline_us) || cloud_left_ms(deadline_us) == 0)
+        if (!dc_wait_for_look(&pause_ms, deadline_us))
             break;
     }
     cloud_trouble(trouble, CLOUD_LATE, "the sandbox is still there after its deletion", dc_status_name(sandbox.status));
@@ -248,8 +249,10 @@ static bool look(dc_t *dc, cloud_box_t *box, const char *name, cloud_trouble_t *
 static bool await_ready(dc_t *dc, cloud_box_t *box, const char *name, bool is_told_now, cloud_trouble_t *trouble)
 {
     const dc_sandbox_t *sandbox = &dc_own(box)->sandbox;
+    uint32_t pause_ms = 0;
     while (!dc_sandbox_is_ready(sandbox)) {
-        if (is_told_now && (!dc_may_become_ready(dc, sandbox, trouble) || !dc_pause(box, sandbox->status, trouble)))
+        if (is_told_now &&
+            (!dc_may_become_ready(dc, sandbox, trouble) || !dc_pause(box, &pause_ms, sandbox->status, trouble)))
             return false;
         is_told_now = true;
         if (!look(dc, box, name, trouble) && trouble->fault != CLOUD_NOTHING && trouble->fault != CLOUD_BUSY)

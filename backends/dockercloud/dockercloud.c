@@ -20,6 +20,7 @@
 enum {
     DC_MAGIC = 0x64636c64,
     DC_CREATE_MS = 60 * 1000,     /* until it runs; a sandbox of the store was running after 1.4 s (spec 3.3) */
+    DC_WORKERS = 32,              /* removals at once: each is some calls, and pauses between looks */
     DC_UNSEEN_MS = 5 * 60 * 1000, /* a create that was given up may still be finished by the service (2.3) */
 };
 
@@ -70,6 +71,8 @@ static bool box_collect(void *self, cloud_box_t *box, const cloud_plan_t *plan, 
     download_init(&download, plan, result);
     while (is_done && !download_is_done(&download))
         is_done = dc->api->download(dc, box, &download, trouble);
+    if (is_done)
+        download_finish(&download, result);
     download_dispose(&download);
     return is_done;
 }
@@ -194,6 +197,7 @@ static bool sandbox_list(void *self, const char *installation, sandbox_seen_cb f
 
 static backend_sandboxes_t sandboxes = {
     .unseen_ms = DC_UNSEEN_MS,
+    .workers = DC_WORKERS,
     .remove = sandbox_remove,
     .list = sandbox_list,
 };

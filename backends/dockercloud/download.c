@@ -5,34 +5,29 @@
 
 #include "core/mem.h"
 
-void download_init(download_t *d, const cloud_plan_t *plan, guest_result_t *result)
+typedef struct download_file download_file_t;
+
+void download_init(download_t *d, const cloud_plan_t *plan, const guest_result_t *result)
 {
-    size_t count = plan->artifact_count;
-    *d = (download_t){.plan = plan, .result = result, .at = -1};
-    d->is_wanted = mem_alloc_array(count + 1, sizeof(bool));
-    d->is_asked = mem_alloc_array(count + 1, sizeof(bool));
-    d->is_seen = mem_alloc_array(count + 1, sizeof(bool));
-    d->is_whole = mem_alloc_array(count + 1, sizeof(bool));
-    d->files = mem_alloc_array(count + 1, sizeof(buffer_t));
-    for (size_t i = 0; i < count; ++i)
-        d->is_wanted[i] = true;
+    *d = (download_t){.plan = plan, .bytes_max = cloud_artifacts_left(result, plan), .at = -1};
+    d->files = mem_alloc_array(plan->artifact_count + 1, sizeof(*d->files));
+    for (size_t i = 0; i < plan->artifact_count; ++i) {
+        d->files[i].is_wanted = true;
+        buffer_init(&d->files[i].bytes, d->bytes_max);
+    }
 }
 
 void download_dispose(download_t *d)
 {
     for (size_t i = 0; i < d->plan->artifact_count; ++i)
-        buffer_dispose(&d->files[i]);
-    free(d->is_wanted);
-    free(d->is_asked);
-    free(d->is_seen);
-    free(d->is_whole);
+        buffer_dispose(&d->files[i].bytes);
     free(d->files);
 }
 
 int download_next(const download_t *d, size_t from)
 {
     for (size_t i = from; i < d->plan->artifact_count; ++i)
-        if (d->is_wanted[i])
+        if (d->files[i].is_wanted)
             return (int)i;
     return -1;
 }
@@ -44,24 +39,30 @@ bool download_is_done(const download_t *d)
 
 void download_ask(download_t *d, size_t index)
 {
-    d->is_asked[index] = true;
+    d->files[index].is_asked = true;
 }
 
 size_t download_bytes_max(const download_t *d)
 {
-    return cloud_artifacts_left(d->result, d->plan);
+    return d->bytes_max - d->bytes;
+}
+
+static void drop(download_t *d, download_file_t *file)
+{
+    d->bytes -= file->bytes.len;
+    buffer_dispose(&file->bytes);
 }
 
 void download_begin(download_t *d)
 {
     for (size_t i = 0; i < d->plan->artifact_count; ++i) {
-        buffer_dispose(&d->files[i]);
-        buffer_init(&d->files[i], download_bytes_max(d));
-        d->is_asked[i] = d->is_seen[i] = d->is_whole[i] = false;
+        download_file_t *file = &d->files[i];
+        if (!file->is_wanted)
+            continue;
+        drop(d, file);
+        file->is_asked = file->is_seen = file->is_whole = file->is_passed = false;
     }
-    d->bytes = 0;
     d->at = -1;
-    d->has_passed_over = false;
     d->problem = NULL;
 }
 
@@ -75,7 +76,7 @@ static bool fail(download_t *d, const char *problem)
 static int index_of(const download_t *d, const char *path)
 {
     for (size_t i = 0; i < d->plan->artifact_count; ++i)
-        if (d->is_asked[i] && strcmp(d->plan->artifact_paths[i], path) == 0)
+        if (d->files[i].is_wanted && d->files[i].is_asked && strcmp(d->plan->artifact_paths[i], path) == 0)
             return (int)i;
     return -1;
 }
@@ -83,8 +84,8 @@ static int index_of(const download_t *d, const char *path)
 /* The file before this one is whole. */
 static void close_file(download_t *d)
 {
-    if (d->at >= 0 && !d->is_passed_over)
-        d->is_whole[d->at] = true;
+    if (d->at >= 0)
+        d->files[d->at].is_whole = !d->files[d->at].is_passed;
     d->at = -1;
 }
 
@@ -92,21 +93,21 @@ static int take_path(download_t *d, const char *path)
 {
     close_file(d);
     int at = index_of(d, path);
-    if (at < 0)
+    if (at < 0) {
         fail(d, "a file came that was not asked for");
-    else if (d->is_seen[at]) {
+        return -1;
+    }
+    if (d->files[at].is_seen) {
         fail(d, "a file came twice");
         return -1;
-    } else {
-        d->is_seen[at] = true;
     }
+    d->files[at].is_seen = true;
     return at;
 }
 
 bool download_file(download_t *d, const char *path)
 {
     d->at = take_path(d, path);
-    d->is_passed_over = false;
     return d->at >= 0;
 }
 
@@ -114,15 +115,15 @@ bool download_bytes(download_t *d, const void *bytes, size_t len)
 {
     if (d->at < 0)
         return fail(d, "bytes came that are no file's");
-    if (len == 0 || d->is_passed_over)
+    download_file_t *file = &d->files[d->at];
+    if (len == 0 || file->is_passed)
         return true;
-    if (len <= download_bytes_max(d) - d->bytes && buffer_append(&d->files[d->at], bytes, len)) {
+    if (len <= download_bytes_max(d) && buffer_append(&file->bytes, bytes, len)) {
         d->bytes += len;
         return true;
     }
-    d->bytes -= d->files[d->at].len;
-    buffer_dispose(&d->files[d->at]);
-    d->is_passed_over = d->has_passed_over = true;
+    drop(d, file);
+    file->is_passed = true;
     return true;
 }
 
@@ -137,21 +138,34 @@ bool download_absent(download_t *d, const char *path)
 void download_end(download_t *d)
 {
     close_file(d);
-    d->result->is_artifacts_truncated |= d->has_passed_over;
-    for (size_t i = 0; i < d->plan->artifact_count; ++i) {
-        if (d->is_whole[i])
-            cloud_artifact_add(d->result, d->plan, i, &d->files[i]);
-        if (d->is_asked[i])
-            d->is_wanted[i] = false;
-    }
+    for (size_t i = 0; i < d->plan->artifact_count; ++i)
+        if (d->files[i].is_asked)
+            d->files[i].is_wanted = false;
 }
 
 bool download_cut(download_t *d)
 {
-    int at = d->at;
-    d->result->is_artifacts_truncated = true;
-    if (at < 0)
+    if (d->at < 0)
         return false;
-    d->is_wanted[at] = false;
+    drop(d, &d->files[d->at]);
+    d->files[d->at].is_passed = true;
+    for (size_t i = (size_t)d->at; i < d->plan->artifact_count; ++i) {
+        if (d->files[i].is_wanted && !d->files[i].is_passed)
+            drop(d, &d->files[i]);
+        d->files[i].is_whole = false;
+        d->files[i].is_wanted = false;
+    }
+    d->at = -1;
     return true;
+}
+
+/* The first that does not fit ends them (spec protocol 5). */
+void download_finish(download_t *d, guest_result_t *result)
+{
+    for (size_t i = 0; i < d->plan->artifact_count && !result->is_artifacts_truncated; ++i) {
+        if (d->files[i].is_passed)
+            result->is_artifacts_truncated = true;
+        else if (d->files[i].is_whole)
+            cloud_artifact_add(result, d->plan, i, &d->files[i].bytes);
+    }
 }

@@ -106,8 +106,9 @@ static bool look(dc_t *dc, cloud_box_t *box, cloud_trouble_t *trouble)
 static bool await_ready(dc_t *dc, cloud_box_t *box, cloud_trouble_t *trouble)
 {
     const dc_sandbox_t *sandbox = &dc_own(box)->sandbox;
+    uint32_t pause_ms = 0;
     while (!dc_sandbox_is_ready(sandbox)) {
-        if (!dc_may_become_ready(dc, sandbox, trouble) || !dc_pause(box, sandbox->status, trouble))
+        if (!dc_may_become_ready(dc, sandbox, trouble) || !dc_pause(box, &pause_ms, sandbox->status, trouble))
             return false;
         /* a look that told nothing is no news */
         if (!look(dc, box, trouble) && trouble->fault != CLOUD_NOTHING && trouble->fault != CLOUD_BUSY)
@@ -416,6 +417,7 @@ static seen_t look_at(dc_t *dc, const char *id, dc_sandbox_t *out, uint64_t dead
 static sandbox_removal_t await_gone(dc_t *dc, const char *id, uint64_t deadline_us, cloud_trouble_t *trouble)
 {
     dc_sandbox_t sandbox;
+    uint32_t pause_ms = 0;
     for (int idle = 0; idle < DC_LOOKS_MAX;) {
         seen_t seen = look_at(dc, id, &sandbox, deadline_us, trouble);
         if (seen == SEEN_GONE)
@@ -423,7 +425,7 @@ static sandbox_removal_t await_gone(dc_t *dc, const char *id, uint64_t deadline_
         if (seen == SEEN_NOTHING)
             return SANDBOX_THERE;
         idle += seen == SEEN_THERE;
-        if (!cloud_sleep_ms(DC_POLL_MS, deadline_us) || cloud_left_ms(deadline_us) == 0)
+        if (!dc_wait_for_look(&pause_ms, deadline_us))
             break;
     }
     cloud_trouble(trouble, CLOUD_LATE, "the sandbox is still there after its deletion", dc_status_name(sandbox.status));

@@ -137,12 +137,14 @@ def test_a_project_stops_at_its_first_failure_and_gives_its_artifacts(service):
     assert box["counts"]["exec"] == OWN_EXECS + 2 and box["counts"]["download"] == 1
 
 
-def test_artifacts_past_the_budget_are_passed_over_whole(service):
+def test_the_first_artifact_past_the_budget_ends_them(service):
     service.ready()
     steps = ("head -c 3000000 /dev/zero > a; head -c 30000000 /dev/zero > b; head -c 100 /dev/zero > c; mkdir d",)
-    got = service.project(steps, (), ("a", "b", "c", "d", "missing")).json()["project"]
-    assert [(a["path"], len(base64.b64decode(a["content"]))) for a in got["artifacts"]] == [("a", 3000000), ("c", 100)]
-    assert got["artifactsTruncated"] is True
+    for asked, given, is_cut in ((("a", "b", "c"), [("a", 3000000)], True), (("c", "d", "missing", "a"), [("c", 100), ("a", 3000000)], False),
+                                 (("b", "a"), [], True)):
+        got = service.project(steps, (), asked).json()["project"]
+        assert [(a["path"], len(base64.b64decode(a["content"]))) for a in got.get("artifacts", [])] == given, asked
+        assert got.get("artifactsTruncated", False) is is_cut, asked
     service.settle()
 
 
@@ -445,7 +447,7 @@ def test_an_exchange_that_fails_sends_nothing(service, fault):
 
 def test_a_service_at_its_limit_is_said_to_be_that(api):
     with served(api, "--knobs", json.dumps({**DEFAULTS, "quota_concurrent": 2})) as service:
-        hold = "setTimeout(() => { console.log('out'); console.error('err'); process.exit(3) }, 2500)"
+        hold = "setTimeout(() => { console.log('out'); console.error('err'); process.exit(3) }, 1500)"
         runs = [service.gw.in_background(hold, path=RUN, timeoutMs=20000) for _ in range(2)]
         g.wait_for(lambda: len(service.cloud.alive()) == 2, "both sandboxes")
         answer = service.snippet()
@@ -457,6 +459,8 @@ def test_a_service_at_its_limit_is_said_to_be_that(api):
 
 def test_what_a_dead_process_left_is_deleted_and_nothing_else(api):
     """The role dies with a run in flight; a sandbox of another installation, and one of nobody's, stay."""
+    if api == "connect":
+        pytest.skip("a lease has to run out: one of the APIs is enough")
     with served(api, "--knobs", json.dumps({**DEFAULTS, "quota_concurrent": 20, "list_page_size": 1})) as service:
         foreign = service.cloud.seed_sandboxes({"name": "gw-" + "f" * 24 + "-" + "e" * 32}, {"name": "somebody-elses"})
         run = service.gw.in_background("setTimeout(() => {}, 60000)", path=RUN, timeoutMs=60000)

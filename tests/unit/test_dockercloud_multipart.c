@@ -286,11 +286,25 @@ static void artifacts_that_fit(void **state)
     assert_true(download_bytes(&a.download, "54321", 5));
     assert_int_equal(a.result.artifact_count, 0); /* nothing counts before the end */
     download_end(&a.download);
+    assert_int_equal(a.result.artifact_count, 0);
     assert_true(download_is_done(&a.download));
-    assert_int_equal(a.result.artifact_count, 2);
+    download_finish(&a.download, &a.result);
+    /* the first that does not fit ends it */
+    assert_int_equal(a.result.artifact_count, 1);
     assert_string_equal(a.result.artifacts[0].path, "a");
-    assert_string_equal(a.result.artifacts[1].path, "c");
-    assert_memory_equal(a.result.artifacts[1].content, "54321", 5);
+    assert_memory_equal(a.result.artifacts[0].content, "12345", 5);
+    assert_true(a.result.is_artifacts_truncated);
+    tear_down(&a);
+    /* one that fits exactly leaves room for none, but for an empty one */
+    set_up(&a, 10);
+    ask_all(&a.download);
+    assert_true(download_file(&a.download, "/p/a") && download_bytes(&a.download, "1234567890", 10));
+    assert_true(download_file(&a.download, "/p/b"));
+    assert_true(download_file(&a.download, "/p/c") && download_bytes(&a.download, "x", 1));
+    download_end(&a.download);
+    download_finish(&a.download, &a.result);
+    assert_int_equal(a.result.artifact_count, 2);
+    assert_int_equal(a.result.artifacts[0].len, 10);
     assert_true(a.result.is_artifacts_truncated);
     tear_down(&a);
 }
@@ -305,6 +319,7 @@ static void absent_ones_set_no_flag(void **state)
     assert_true(download_file(&a.download, "/p/b")); /* empty, and there */
     assert_true(download_absent(&a.download, NULL));
     download_end(&a.download);
+    download_finish(&a.download, &a.result);
     assert_int_equal(a.result.artifact_count, 1);
     assert_int_equal(a.result.artifacts[0].len, 0);
     assert_false(a.result.is_artifacts_truncated);
@@ -332,7 +347,7 @@ static void what_was_not_asked_for(void **state)
     tear_down(&a);
 }
 
-static void an_endless_answer_costs_one_file(void **state)
+static void an_endless_answer_costs_one_file_and_those_behind_it(void **state)
 {
     artifacts_t a;
     (void)state;
@@ -341,21 +356,48 @@ static void an_endless_answer_costs_one_file(void **state)
     assert_true(download_file(&a.download, "/p/a") && download_bytes(&a.download, "1", 1));
     assert_true(download_file(&a.download, "/p/b") && download_bytes(&a.download, "more than fits", 14));
     assert_true(download_cut(&a.download));
-    assert_int_equal(a.result.artifact_count, 0);
+    assert_int_equal(download_next(&a.download, 0), 0);
+    assert_int_equal(download_next(&a.download, 1), -1);
     ask_all(&a.download);
-    assert_true(download_file(&a.download, "/p/a") && download_bytes(&a.download, "1", 1));
+    assert_true(download_file(&a.download, "/p/a") && download_bytes(&a.download, "1234567890", 10));
     assert_false(download_file(&a.download, "/p/b"));
     ask_all(&a.download);
-    assert_true(download_file(&a.download, "/p/a") && download_bytes(&a.download, "1", 1));
-    assert_true(download_file(&a.download, "/p/c"));
+    assert_true(download_file(&a.download, "/p/a") && download_bytes(&a.download, "1234567890", 10));
     download_end(&a.download);
     assert_true(download_is_done(&a.download));
-    assert_int_equal(a.result.artifact_count, 2);
+    download_finish(&a.download, &a.result);
+    assert_int_equal(a.result.artifact_count, 1);
+    assert_int_equal(a.result.artifacts[0].len, 10);
     assert_true(a.result.is_artifacts_truncated);
     tear_down(&a);
     set_up(&a, 10);
     ask_all(&a.download);
     assert_false(download_cut(&a.download)); /* endless without a file: asking again would not help */
+    tear_down(&a);
+}
+
+static void answers_add_up(void **state)
+{
+    artifacts_t a;
+    (void)state;
+    set_up(&a, 10);
+    download_begin(&a.download);
+    download_ask(&a.download, 0);
+    assert_true(download_file(&a.download, "/p/a") && download_bytes(&a.download, "123456", 6));
+    download_end(&a.download);
+    assert_int_equal(download_bytes_max(&a.download), 4);
+    assert_int_equal(download_next(&a.download, 0), 1);
+    ask_all(&a.download);
+    assert_false(download_file(&a.download, "/p/a")); /* it is there already */
+    ask_all(&a.download);
+    assert_true(download_file(&a.download, "/p/b") && download_bytes(&a.download, "1234", 4));
+    assert_true(download_absent(&a.download, "/p/c"));
+    download_end(&a.download);
+    download_finish(&a.download, &a.result);
+    assert_int_equal(a.result.artifact_count, 2);
+    assert_memory_equal(a.result.artifacts[0].content, "123456", 6);
+    assert_memory_equal(a.result.artifacts[1].content, "1234", 4);
+    assert_false(a.result.is_artifacts_truncated);
     tear_down(&a);
 }
 
@@ -371,7 +413,8 @@ int main(void)
         cmocka_unit_test(artifacts_that_fit),
         cmocka_unit_test(absent_ones_set_no_flag),
         cmocka_unit_test(what_was_not_asked_for),
-        cmocka_unit_test(an_endless_answer_costs_one_file),
+        cmocka_unit_test(an_endless_answer_costs_one_file_and_those_behind_it),
+        cmocka_unit_test(answers_add_up),
     };
     random_init();
     return cmocka_run_group_tests(tests, NULL, NULL);
