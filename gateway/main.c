@@ -70,7 +70,8 @@ int main(int argc, char **argv)
         return role_begin("front", ROLE_FRONT) ? front_main(ROLE_FD_PARENT, ROLE_FD_LISTEN, ROLE_FD_METRICS) : 1;
     if (strncmp(name, ROLE_ARGV_BACKEND, strlen(ROLE_ARGV_BACKEND)) == 0) {
         const char *backend = name + strlen(ROLE_ARGV_BACKEND);
-        return role_begin(backend, provider_roles(backend)) ? backend_role_main(backend, ROLE_FD_LISTEN, ROLE_FD_PARENT) : 1;
+        return role_begin(backend, provider_roles(backend)) ? backend_role_main(backend, ROLE_FD_LISTEN, ROLE_FD_PARENT)
+                                                            : 1;
     }
     if (argc == 2 && (strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0)) {
         print_help(stdout);

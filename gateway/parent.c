@@ -284,16 +284,15 @@ static void prepare_children(void)
         b->argv[0] = b->argv0;
         b->ours = b->listen_fd = -1;
         b->last_state = -1;
-        b->child = (child_t){
-            .name = names[i],
-            .program = parent.self,
-            .argv = b->argv,
-            .env = options_environ(provider_roles(names[i])),
-            .fd_count = 2,
-            .uid = -1,
-            .before_start = before_backend,
-            .after_start = after_backend,
-            .data = b};
+        b->child = (child_t){.name = names[i],
+                             .program = parent.self,
+                             .argv = b->argv,
+                             .env = options_environ(provider_roles(names[i])),
+                             .fd_count = 2,
+                             .uid = -1,
+                             .before_start = before_backend,
+                             .after_start = after_backend,
+                             .data = b};
         child_init(&b->child, parent.loop);
     }
     parent.front_argv[0] = (char *)ROLE_ARGV_FRONT;
