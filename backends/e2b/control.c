@@ -40,6 +40,17 @@ bool e2b_control(e2b_t *e2b, const char *method, const char *path, const buffer_
     return is_fine;
 }
 
+/* Another success than the promised one is none: something in between may say "accepted", or send a part. False, with
+ * the trouble told. */
+static bool is_promised(const cloud_answer_t *answer, int status, cloud_trouble_t *trouble)
+{
+    char text[CLOUD_TEXT_CALLER_MAX];
+    if (answer->http.status == status)
+        return true;
+    snprintf(text, sizeof(text), "the backend answered %d where %d is promised", answer->http.status, status);
+    return cloud_trouble(trouble, CLOUD_PROTOCOL, text, NULL);
+}
+
 /* --- create --- */
 
 static void keep_token(e2b_box_t *own, const e2b_created_t *created)
@@ -195,7 +206,8 @@ bool e2b_read_back(void *self, cloud_box_t *box, cloud_trouble_t *trouble)
                                .disk_max_mb = e2b->disk_max_mb};
     snprintf(path, sizeof(path), "/sandboxes/%s", box->id);
     bool is_read = e2b_control(e2b, "GET", path, NULL, CLOUD_READ, E2B_READ_MS, box->deadline_us, E2B_OBJECT_MAX,
-                               &answer, trouble);
+                               &answer, trouble) &&
+                   is_promised(&answer, 200, trouble);
     if (is_read) {
         switch (e2b_detail_read(answer.http.body.base, answer.http.body.len, &expected, &size, why)) {
         case E2B_DETAIL_RIGHT:
@@ -256,7 +268,8 @@ bool e2b_list_all(e2b_t *e2b, const char *stamp, uint64_t deadline_us, e2b_liste
             break;
         }
         goes_on = e2b_control(e2b, "GET", (const char *)path.base, NULL, CLOUD_READ, E2B_READ_MS, deadline_us,
-                              E2B_PAGE_MAX, &answer, &trouble);
+                              E2B_PAGE_MAX, &answer, &trouble) &&
+                  is_promised(&answer, 200, &trouble);
         if (!goes_on)
             snprintf(why, E2B_TEXT_MAX, "%s", trouble.detail[0] != '\0' ? trouble.detail : trouble.message);
         else
@@ -280,7 +293,8 @@ bool e2b_preflight(void *self, uint64_t deadline_us, cloud_trouble_t *trouble)
     e2b_t *e2b = e2b_check(self);
     cloud_answer_t answer;
     bool is_fine = e2b_control(e2b, "GET", "/v2/sandboxes?state=running&limit=1", NULL, CLOUD_READ, E2B_READ_MS,
-                               deadline_us, E2B_PAGE_MAX, &answer, trouble);
+                               deadline_us, E2B_PAGE_MAX, &answer, trouble) &&
+                   is_promised(&answer, 200, trouble);
     if (!is_fine && trouble->fault == CLOUD_MISSING)
         tell(trouble, CLOUD_DENIED, 0, "the address is not that of E2B's API");
     cloud_answer_dispose(&answer);

@@ -63,6 +63,7 @@ typedef struct {
     size_t body_len;
     cloud_repeat_t repeat;
     uint32_t limit_ms;
+    int promised; /* the one status of success; 0 = any */
     size_t response_max;
     const char *more[2]; /* further header lines, or NULL */
     int also_fine[4];
@@ -93,6 +94,9 @@ static bool call(e2b_t *e2b, const cloud_box_t *box, const guest_call_t *call, c
                                .response_max = call->response_max};
     memcpy(request.also_fine, call->also_fine, sizeof(request.also_fine));
     bool is_fine = cloud_call(e2b->http, &request, answer, trouble);
+    if (is_fine && call->promised != 0 && answer->http.status != call->promised)
+        is_fine =
+            cloud_trouble(trouble, CLOUD_PROTOCOL, "the sandbox's daemon answered in another way than promised", NULL);
     /* The token is the sandbox's own, and was just given to us: that it is not taken is no matter of the operator's. */
     if (!is_fine && trouble->fault == CLOUD_DENIED)
         trouble->fault = CLOUD_PROTOCOL;
@@ -114,6 +118,7 @@ static bool unary(e2b_t *e2b, const cloud_box_t *box, const char *path, const bu
                         .body_len = body->len,
                         .repeat = CLOUD_READ,
                         .limit_ms = E2B_READ_MS,
+                        .promised = 200,
                         .response_max = E2B_OBJECT_MAX,
                         .more = {user, "Connect-Protocol-Version: 1"}};
     return call(e2b, box, &rpc, answer, trouble);
@@ -171,6 +176,7 @@ static bool upload_once(e2b_t *e2b, cloud_box_t *box, const char *boundary, cons
                            .body_len = body->len,
                            .repeat = CLOUD_ONCE,
                            .limit_ms = CLOUD_STAGE_MS,
+                           .promised = 200,
                            .response_max = E2B_OBJECT_MAX};
     bool is_fine = call(e2b, box, &upload, &answer, trouble);
     if (is_fine && !e2b_written_read(answer.http.body.base, answer.http.body.len, paths, count, why))
@@ -325,8 +331,10 @@ static bool fetch(e2b_t *e2b, cloud_box_t *box, const cloud_plan_t *plan, size_t
         buffer_t nothing;
         buffer_init(&nothing, 0);
         cloud_artifact_add(result, plan, index, &nothing);
-    } else if (is_fine && answer.http.status != 404) {
+    } else if (is_fine && (answer.http.status == 200 || answer.http.status == 206)) {
         cloud_artifact_add(result, plan, index, &answer.http.body);
+    } else if (is_fine && answer.http.status != 404) {
+        is_fine = cloud_trouble(trouble, CLOUD_PROTOCOL, "an artifact was answered in another way than promised", NULL);
     } else if (answer.http.outcome == HTTP_TOO_LARGE) {
         result->is_artifacts_truncated = true;
         is_fine = true;

@@ -23,6 +23,7 @@ enum {
     E2B_TRANSFER_MAX = 32 * 1024 * 1024,
     E2B_KEEPALIVE_S = 15,         /* asked of envd: zero or less would crash it */
     E2B_SILENCE_MS = 45 * 1000,   /* three keepalives missed: the stream is dead */
+    E2B_NEAR_MS = 250,            /* a daemon's word that the time is over is believed from here on before it is */
     E2B_LATE_MS = 150,            /* envd's own verdict on a deadline gets this long before ours is given */
     E2B_LIFE_MARGIN_S = 10,       /* beyond its times, so that one whose deletion never arrived dies soon (3.1) */
     E2B_CLOSING_MS = 100,         /* from the end frame to the end of the body; a verdict does not need it */

@@ -218,7 +218,7 @@ bool e2b_start(e2b_t *e2b, cloud_box_t *box, const e2b_command_t *command, uint6
         for (int tries = 1; tries <= 2 && verdict.end == VERDICT_UNSENT; ++tries) {
             begin(stream, out, limits, &own->transfer_left);
             e2b_start_close_t closed = exchange(e2b, box, &body, (const char *)url.base, deadline_us, stream);
-            e2b_start_judge(&stream->start, closed, left_us(deadline_us) == 0, stream->status, stream->error_body.base,
+            e2b_start_judge(&stream->start, closed, left_us(deadline_us), stream->status, stream->error_body.base,
                             stream->error_body.len, &verdict);
             end(stream);
         }

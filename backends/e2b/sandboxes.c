@@ -177,6 +177,18 @@ static bool is_ours(removal_t *removal, sandbox_removal_t *end)
     return goes_on ? is_found : find(removal, end);
 }
 
+/* 204, or a 404 that E2B itself says: a page of something in between says nothing of a sandbox. */
+static bool is_told_gone(const http_response_t *http)
+{
+    e2b_error_t error;
+    if (http->outcome != HTTP_DONE)
+        return false;
+    if (http->status == 204)
+        return true;
+    e2b_error_read(http->body.base, http->body.len, &error);
+    return http->status == 404 && error.is_shaped;
+}
+
 static sandbox_removal_t end_one(removal_t *removal)
 {
     char path[sizeof("/sandboxes/") + E2B_ID_MAX];
@@ -184,12 +196,17 @@ static sandbox_removal_t end_one(removal_t *removal)
     cloud_trouble_t trouble;
     sandbox_removal_t end = SANDBOX_GONE;
     snprintf(path, sizeof(path), "/sandboxes/%s", removal->id);
-    bool is_deleted = e2b_control(removal->e2b, "DELETE", path, NULL, CLOUD_ONCE, E2B_DELETE_MS, removal->deadline_us,
+    bool is_success = e2b_control(removal->e2b, "DELETE", path, NULL, CLOUD_ONCE, E2B_DELETE_MS, removal->deadline_us,
                                   E2B_OBJECT_MAX, &answer, &trouble);
-    if (!is_deleted && trouble.fault != CLOUD_MISSING)
-        end = there(removal, &trouble);
-    else if (removal->doubt_ms != 0)
+    if (!is_told_gone(&answer.http)) {
+        end = SANDBOX_THERE;
+        if (is_success)
+            snprintf(removal->why, sizeof(removal->why), "HTTP %d to a deletion", answer.http.status);
+        else
+            end = there(removal, &trouble);
+    } else if (removal->doubt_ms != 0) {
         end = not_seen(removal);
+    }
     cloud_answer_dispose(&answer);
     return end;
 }

@@ -154,14 +154,15 @@ static bool is_clean(const e2b_start_t *start)
     return start->state == START_ENDED && start->has_end && !start->eos.is_error;
 }
 
-/* At the deadline the daemon kills the process, and says so in one of two ways, whichever came first. */
-static bool is_deadline(const e2b_start_t *start, e2b_start_close_t closed, bool is_past)
+/* At the deadline the daemon kills the process, and says so in one of two ways, whichever came first. A deadline that
+ * only its clock has reached is a failure of its own. */
+static bool is_deadline(const e2b_start_t *start, e2b_start_close_t closed, uint64_t left_us)
 {
     if (closed == START_LATE)
         return !is_clean(start) || start->signal == 9;
     if (start->state == START_ENDED && start->eos.is_error && strcmp(start->eos.code, "deadline_exceeded") == 0)
-        return true;
-    return is_past && closed != START_CANCELED && (!is_clean(start) || start->signal == 9);
+        return left_us <= UINT64_C(1000) * E2B_NEAR_MS;
+    return left_us == 0 && closed != START_CANCELED && (!is_clean(start) || start->signal == 9);
 }
 
 /* A stream of the daemon's is answered 200 whatever becomes of it: anything else is somebody before its handler. */
@@ -183,7 +184,9 @@ static void judge_status(int status, const void *body, size_t body_len, e2b_verd
 static void judge_eos(const e2b_start_t *start, e2b_verdict_t *out)
 {
     const char *code = start->eos.code;
-    if (strcmp(code, "unavailable") == 0 || strcmp(code, "not_found") == 0 || strcmp(code, "canceled") == 0)
+    if (strcmp(code, "deadline_exceeded") == 0)
+        say(out, VERDICT_LOST, "the sandbox's daemon gave up the command before its time", start->eos.message);
+    else if (strcmp(code, "unavailable") == 0 || strcmp(code, "not_found") == 0 || strcmp(code, "canceled") == 0)
         say(out, VERDICT_LOST, "the backend lost the sandbox", start->eos.message);
     else if (strcmp(code, "unauthenticated") == 0 || strcmp(code, "permission_denied") == 0)
         say(out, VERDICT_DENIED, "the sandbox's daemon did not accept the gateway", start->eos.message);
@@ -213,13 +216,13 @@ static void judge_close(const e2b_start_t *start, e2b_start_close_t closed, e2b_
     }
 }
 
-void e2b_start_judge(e2b_start_t *start, e2b_start_close_t closed, bool is_past, int status, const void *body,
+void e2b_start_judge(e2b_start_t *start, e2b_start_close_t closed, uint64_t left_us, int status, const void *body,
                      size_t body_len, e2b_verdict_t *out)
 {
     memset(out, 0, sizeof(*out));
     if (closed == START_CANCELED && !is_clean(start)) {
         say(out, VERDICT_CANCELED, "the run was stopped", "");
-    } else if (is_deadline(start, closed, is_past)) {
+    } else if (is_deadline(start, closed, left_us)) {
         say(out, VERDICT_TIMED_OUT, "", "");
         end_step(start, E2B_EXIT_TIMED_OUT, 0, true);
     } else if (start->state == START_FLOODED) {

@@ -84,7 +84,7 @@ typedef struct {
 
 /* `status` of the HTTP answer, 0 when none came; `body` of one that is not 200. `is_past` says that the run's own time
  * is over. For EXIT, TIMED_OUT and FLOODED the step's end is filled in. */
-void e2b_start_judge(e2b_start_t *start, e2b_start_close_t closed, bool is_past, int status, const void *body,
+void e2b_start_judge(e2b_start_t *start, e2b_start_close_t closed, uint64_t left_us, int status, const void *body,
                      size_t body_len, e2b_verdict_t *out);
 
 #endif

@@ -58,7 +58,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     e2b_start_close_t closed = (e2b_start_close_t)(data[0] % (START_STOPPED + 1));
     bool is_past = (data[0] & 0x80) != 0;
     feed(&start, &frames, data + 1, size - 1, (size_t)(data[0] / 8 % 8) * 7 + 1);
-    e2b_start_judge(&start, closed, is_past, 200, NULL, 0, &verdict);
+    e2b_start_judge(&start, closed, is_past ? 0 : 1000000, 200, NULL, 0, &verdict);
     check(step.out.len <= STREAM_MAX && step.err.len <= STREAM_MAX &&
           step.out.len + step.err.len + limits.output_left == KEPT_MAX);
     check(step.has_ended ==

@@ -47,7 +47,7 @@ static bool eos(const char *text)
 
 static e2b_verdict_end_t judge(e2b_start_close_t closed, bool is_past, int status, const char *body)
 {
-    e2b_start_judge(&start, closed, is_past, status, body, strlen(body), &verdict);
+    e2b_start_judge(&start, closed, is_past ? 0 : 1000000, status, body, strlen(body), &verdict);
     return verdict.end;
 }
 
@@ -258,7 +258,8 @@ static void test_errors_in_the_end_frame(void **state)
         const char *text;
         e2b_verdict_end_t end;
     } rows[] = {
-        {"{\"error\":{\"code\":\"deadline_exceeded\",\"message\":\"context deadline exceeded\"}}", VERDICT_TIMED_OUT},
+        {"{\"error\":{\"code\":\"deadline_exceeded\",\"message\":\"context deadline exceeded\"}}",
+         VERDICT_LOST}, /* too soon */
         {"{\"error\":{\"code\":\"unavailable\",\"message\":\"the connection to sandbox x ended\"}}", VERDICT_LOST},
         {"{\"error\":{\"code\":\"invalid_argument\",\"message\":\"cwd '/x' does not exist\"}}", VERDICT_PROTOCOL},
         {"{\"error\":{\"code\":\"unauthenticated\",\"message\":\"invalid username: 'x'\"}}", VERDICT_DENIED},
@@ -280,6 +281,14 @@ static void test_errors_in_the_end_frame(void **state)
 static void test_deadlines(void **state)
 {
     (void)state;
+    static const char over[] = "{\"error\":{\"code\":\"deadline_exceeded\",\"message\":\"context deadline exceeded\"}}";
+    for (int early = -1; early <= 1; ++early) { /* its word counts from 250 ms before our own clock says so */
+        begin(100, 1000);
+        assert_true(say(BEGUN) && eos(over));
+        e2b_start_judge(&start, START_CLOSED, (uint64_t)(250000 + early), 200, NULL, 0, &verdict);
+        assert_int_equal(verdict.end, early > 0 ? VERDICT_LOST : VERDICT_TIMED_OUT);
+        assert_int_equal(step.is_timed_out, early <= 0);
+    }
     begin(100, 1000);
     assert_true(say(BEGUN) && say(HI));
     assert_int_equal(judge(START_LATE, true, 200, ""), VERDICT_TIMED_OUT);
