@@ -50,17 +50,20 @@ def e2b_rules(share):
     of_start = [{"id": f"start-{n}", "path": "/process.Process/Start", "phase": phase, "prob": share / len(streams), "action": action}
                 for n, (phase, action) in enumerate(streams)]
     lost = [{"id": "ghost", "method": "POST", "path": "/v2/sandboxes", "prob": share / 5, "action": {"type": "ghost_create", "appear_after_ms": 300, "answer": "none"}}]
-    return rules_of(http_kinds({"ms": 20, "jitter_ms": 100}, ("body", {"type": "drop", "after_bytes": 20, "how": "rst"})), share, [*lost, *of_start])
+    spoiled = [("body", {"type": "truncate", "keep_bytes": 30}), ("before", {"type": "respond", "status": 502, "body": "<html>Bad Gateway</html>", "content_type": "text/html"})]
+    return rules_of([*http_kinds({"ms": 20, "jitter_ms": 100}, ("body", {"type": "drop", "after_bytes": 20, "how": "rst"})), *spoiled], share, [*lost, *of_start])
 
 
 def dockercloud_rules(share):
-    return rules_of(http_kinds({"ms": 20, "jitter_ms": 100}, ("before", {"type": "drop", "bytes": 20})), share)
+    spoiled = [("after", {"truncate_json": 30}), ("after", {"duplicate_key": True}), ("before", {"status": 502, "html": True}), ("after", {"drop_reused_connection": True})]
+    return rules_of([*http_kinds({"ms": 20, "jitter_ms": 100}, ("before", {"type": "drop", "bytes": 20})), *spoiled], share)
 
 
 def openshell_rules(share):
     kinds = [("before", {"type": "status", "code": "UNAVAILABLE"}), ("after", {"type": "status", "code": "UNAVAILABLE"}),
              ("before", {"type": "status", "code": "RESOURCE_EXHAUSTED"}), ("before", {"type": "refuse-stream"}), ("before", {"type": "rst"}),
-             ("after", {"type": "rst"}), ("before", {"type": "delay", "ms": 60})]
+             ("after", {"type": "rst"}), ("before", {"type": "delay", "ms": 60}), ("before", {"type": "no-trailers"}), ("after", {"type": "no-trailers"}),
+             ("before", {"type": "bad-status", "what": "html", "status": 502}), ("before", {"type": "split", "bytes": 1})]  # not those that strike a connection: it is many runs'
     return rules_of(kinds, share)
 
 
@@ -77,6 +80,11 @@ def dockercloud_step(line):
 
 def openshell_step(line):
     return {"CreateSandbox": "create", "ExecSandboxInteractive": "execute", "DeleteSandbox": "delete"}.get(line["method"], "other")
+
+
+def is_struck(line):
+    """Whether something was done to the call: by a rule of its own, or because another call's rule ended the connection that both had."""
+    return bool(line.get("fault")) or (line.get("plane") == "grpc" and line.get("status") is None and line.get("client_reset") is None)
 
 
 # rules, and the step that a line of the journal belongs to
@@ -216,7 +224,7 @@ class Soak:
     def judge(self, cloud):
         """Each verdict against what was executed, and against the calls that something was done to."""
         executed, lines = cloud.marks(), [line for line in cloud.journal() if line["n"] > self.first_line]
-        faulty = [line for line in lines if line.get("fault")]
+        faulty = [line for line in lines if is_struck(line)]
         disturbed = {line.get("sandbox") for line in faulty if self.step(line) != "delete"}
         counts = collections.Counter()
         strangers = set(executed) - {s.mark for s in self.sent}
