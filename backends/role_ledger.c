@@ -279,6 +279,12 @@ bool role_ledger_is_live(const role_ledger_t *ledger, const char *stamp)
     return item != NULL && !item->is_gone;
 }
 
+bool role_ledger_is_tried(const role_ledger_t *ledger, const char *stamp)
+{
+    const item_t *item = ledger != NULL ? role_ledger_find(ledger, stamp) : NULL;
+    return item == NULL || item->is_gone || item->has_been_tried;
+}
+
 size_t role_ledger_live(const role_ledger_t *ledger)
 {
     return ledger != NULL ? ledger->live_count : 0;

@@ -111,6 +111,8 @@ uint64_t role_ledger_age_ms(role_ledger_t *ledger, const char *stamp);
  * those that were taken over. */
 bool role_ledger_is_live(const role_ledger_t *ledger, const char *stamp);
 size_t role_ledger_live(const role_ledger_t *ledger);
+/* Whether one that was released is gone, or its first removal has been tried: the provider was told. */
+bool role_ledger_is_tried(const role_ledger_t *ledger, const char *stamp);
 /* `on_gone` (NULL: nobody) is called whenever one is gone; it may only wake somebody. */
 void role_ledger_on_gone(role_ledger_t *ledger, void (*on_gone)(void *data), void *data);
 /* The installation's identity, for labels; "" while it is not known. */

@@ -9,7 +9,7 @@
 enum {
     ROLE_LEDGER_MAGIC = 0x726c6467,
     ITEM_MAGIC = 0x6974656d,
-    ITEM_BUCKETS = 4096,   /* by the first three digits of the stamp, which are random */
+    ITEM_BUCKETS = 4096,   /* by the last three digits of the stamp, which are random */
     METERS_ALL_MAX = 256,  /* with more sandboxes than these they are not counted at every change ... */
     METERS_PAUSE_MS = 100, /* ... but as often as this, and at the next tick */
 };
@@ -42,6 +42,7 @@ typedef struct item {
     uint64_t due_ms;
     uint32_t pause_ms;
     sandbox_removal_t removal;
+    bool has_been_tried; /* to be removed */
     char found_id[LEDGER_PROVIDER_ID_MAX + 1], why[LEDGER_ERROR_MAX + 1];
     bool is_operators; /* somebody condemned it while the wall had use for it */
     struct item *next, *next_in_bucket;

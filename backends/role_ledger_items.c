@@ -27,11 +27,11 @@ static unsigned digit(char c)
     return (unsigned)(c >= 'a' ? c - 'a' + 10 : c - '0') & 15u;
 }
 
-/* A stamp that is none lands somewhere, and is not found there. */
+/* A text that is no stamp lands somewhere, and is not found there. */
 static size_t bucket_of(const char *stamp)
 {
-    size_t at = 0;
-    for (int i = 0; i < 3 && stamp[i] != '\0'; ++i)
+    size_t at = 0, len = strnlen(stamp, LEDGER_STAMP);
+    for (size_t i = len < 3 ? 0 : len - 3; i < len; ++i)
         at = at * 16 + digit(stamp[i]);
     return at;
 }

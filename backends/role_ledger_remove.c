@@ -74,6 +74,7 @@ static void on_removal_end(void *arg)
     uint64_t now_ms = clock_mono_ms();
     role_ledger_check(ledger);
     item->worker = NULL;
+    item->has_been_tried = true;
     --ledger->working;
     if (item->found_id[0] != '\0' && item->entry.id[0] == '\0') {
         snprintf(item->entry.id, sizeof(item->entry.id), "%s", item->found_id);

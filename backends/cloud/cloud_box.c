@@ -114,7 +114,7 @@ void cloud_box_release(cloud_box_t *box, bool is_first_tried)
     /* So that whoever is told that it failed is not told before its sandbox was told to end. */
     co_shield_begin();
     uint64_t until_ms = clock_mono_ms() + CLOUD_DROP_MS;
-    while (role_ledger_is_live(ledger_of(box), box->stamp) && clock_mono_ms() < until_ms)
+    while (!role_ledger_is_tried(ledger_of(box), box->stamp) && clock_mono_ms() < until_ms)
         co_sleep(CLOUD_DROP_LOOK_MS);
     co_shield_end();
 }

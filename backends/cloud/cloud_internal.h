@@ -8,7 +8,7 @@
 enum {
     CLOUD_MAGIC = 0x636c6f75,
     CLOUD_RETRY_MS = 1000,   /* when to come again, of a refusal that does not know better */
-    CLOUD_DROP_MS = 500,     /* an answer after a failure waits this long for the first deletion to confirm */
+    CLOUD_DROP_MS = 500,     /* an answer after a failure waits this long for the first deletion to be answered */
     CLOUD_DROP_LOOK_MS = 5,  /* between two looks at that */
     CLOUD_RATE_SECONDS = 10, /* so many seconds' worth of creates may be asked for at once */
     CLOUD_TIMEOUT_DEFAULT_MS = 30 * 1000,

@@ -218,7 +218,7 @@ static sandbox_removal_t fake_remove(void *self, const ledger_entry_t *entry, ch
     return SANDBOX_GONE;
 }
 
-static backend_sandboxes_t fake_sandboxes = {.unseen_ms = 100, .remove = fake_remove};
+static backend_sandboxes_t fake_sandboxes = {.unseen_ms = 0, .remove = fake_remove};
 static cloud_ops_t fake_ops;
 
 /* --- the role around it --- */

@@ -478,6 +478,22 @@ static void an_answer_does_not_wait_for_a_deletion_that_fails(void **state)
     assert_int_equal(cloudy.removals, 2);
 }
 
+/* An answer after a failure waits for the first deletion's answer, and for no further one. */
+static void a_failure_waits_for_one_deletion_and_no_more(void **state)
+{
+    job_t job;
+    (void)state;
+    cloudy.deletes_failing = 1;
+    cloudy.stage.fault = CLOUD_LOST;
+    snippet_init(&job, 2000);
+    serve(&job);
+    assert_int_equal(job.run.outcome, RUN_REFUSED);
+    assert_string_equal(job.order, "create check stage leave remove");
+    assert_true((job.ended_us - job.run.started_us) / 1000 < 400);
+    assert_nothing_is_left();
+    assert_int_equal(cloudy.removals, 2);
+}
+
 static void an_id_that_is_none_is_not_used(void **state)
 {
     static const char *const ids[] = {"", "..", "a/b", "a b", "../../x", "caf\xc3\xa9", "a?b", "a%2fb", "."};
@@ -751,6 +767,7 @@ int main(void)
         TEST(every_fault_at_every_step_is_told_as_what_it_is),
         TEST(a_snippet_without_a_verdict_is_never_an_exit_code),
         TEST(an_answer_does_not_wait_for_a_deletion_that_fails),
+        TEST(a_failure_waits_for_one_deletion_and_no_more),
         TEST(an_id_that_is_none_is_not_used),
         TEST(a_run_stopped_at_any_step_leaves_nothing),
         TEST(what_cannot_run_here_makes_no_sandbox),
