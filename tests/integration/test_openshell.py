@@ -211,7 +211,7 @@ def test_runs_share_connections_and_each_has_its_own_sandbox(service):
 
 
 # One of each kind; tests/unit/test_openshell_messages.c has them all.
-RECORD = "policy-path unknown-field label-missing image resources driver-config provider environment user-namespaces command id-empty".split()
+RECORD = "id-empty policy-path unknown-field label-missing image resources driver-config provider environment user-namespaces command".split()
 CONFIG = "policy policy-path hash source-global not-admitted setting-true setting-missing".split()
 
 
@@ -432,7 +432,9 @@ def test_a_fault_of_the_gateway(service, case):
     assert started == (1 if case.what == OK else 0) or (case.what in (UNMARKED, LATE) and started <= 1), service.execs()
     if case.is_suspect:
         service.retried()
-    service.settle()
+    # one that may still come to be is looked for a while: the books are closed with a later test
+    if case.creates > 0 or case.what != UNMARKED:
+        service.settle()
 
 
 def test_another_sandbox_under_the_name_of_one_that_went_is_left_alone():
