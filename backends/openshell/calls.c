@@ -100,7 +100,7 @@ static bool is_repeatable(const call_t *call, const grpc_end_t *end, int tries)
 {
     if (call->kind != CALL_READ || tries >= OPENSHELL_READS_MAX)
         return false;
-    return end->code == GRPC_UNAVAILABLE || end->code == GRPC_RESOURCE_EXHAUSTED;
+    return end->code == GRPC_UNAVAILABLE || end->code == GRPC_RESOURCE_EXHAUSTED || end->origin == GRPC_BY_STREAM;
 }
 
 static bool pause_before_again(uint64_t until_us)
