@@ -36,6 +36,8 @@ class Two:
 
 @pytest.fixture(scope="module")
 def both():
+    for wall in (E2B, DOCKER):
+        wall.require()
     with contextlib.ExitStack() as stack:
         e2b, docker = (stack.enter_context(w.standin_process()) for w in (E2B, DOCKER))
         settings = {"SANDBOX_PROVIDER": "e2b,dockercloud,wasm", "SANDBOX_MAX_CONCURRENT": "8", **walls.Cloud.hasty, **E2B.settings_for(e2b), **DOCKER.settings_for(docker)}

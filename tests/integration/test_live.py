@@ -31,6 +31,7 @@ def of(name):
 
 @pytest.fixture(scope="module")
 def e2b():
+    of("e2b").require()
     with of("e2b").standin_process() as cloud:
         yield cloud
 
@@ -104,6 +105,7 @@ def test_what_is_left_is_noticed_and_deleted(e2b, settings, monkeypatch):
 @pytest.mark.parametrize("name", ["dockercloud", "dockercloud-rest", "openshell"])
 def test_the_others(name):
     wall = of(name)
+    wall.require()
     with wall.standin_process() as cloud:
         done = live(wall.name, wall.settings_for(cloud), "--only", "test_a_result", LIVE="1")
         assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]

@@ -1,6 +1,7 @@
 """A bounded share of `make soak`: runs through each wall of a cloud with faults at random in its calls, and every verdict held against the stand-in's
 account. The seed changes with the day; a failure names it, and docs/soak.md says how to run it again."""
 import datetime
+import os
 import pathlib
 import subprocess
 import sys
@@ -20,9 +21,12 @@ BUILD = next(b for b in ("build/bench", str(g.BUILD)) if (g.ROOT / b / "plimsoll
 
 @pytest.mark.parametrize("backend", s.SERVICES)
 def test_every_verdict_is_right(backend):
+    if backend == "openshell":
+        # it is proven before nothing is executed any more
+        next(w for w in s.walls.CLOUD_WALLS if repr(w) == backend).require()
     seed = datetime.date.today().toordinal()
     done = subprocess.run([sys.executable, str(g.ROOT / "tests/soak/soak.py"), "--backend", backend, "--runs", str(RUNS), "--seed", str(seed), "--seconds", str(SECONDS)],
-                          env={**s.os.environ, "PLIMSOLL_BUILD": BUILD}, capture_output=True, text=True, timeout=SECONDS + 120)
+                          env={**os.environ, "PLIMSOLL_BUILD": BUILD}, capture_output=True, text=True, timeout=SECONDS + 120)
     assert done.returncode == 0, f"seed {seed}\n{done.stdout[-6000:]}\n{done.stderr[-3000:]}"
 
 

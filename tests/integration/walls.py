@@ -2,12 +2,18 @@
 what a run left. A backend to come is one more Wall in WALLS; what it does not support it says here, and is tested for refusing it."""
 import base64
 import contextlib
+import functools
+import json
 import os
 import pathlib
 import signal
+import subprocess
+import sys
 import tempfile
 import threading
 import time
+
+import pytest
 
 import clouds
 import engine as e
@@ -245,6 +251,15 @@ class Gvisor(Docker):
     name, tier, runtime = "gvisor", "kernel", "runsc"
 
 
+@functools.cache
+def boxes():
+    """What the stand-ins can run commands in on this machine: {mode, why_plain, landlock}."""
+    ask = "import asyncio, json; from standins.base import box, landlock; print(json.dumps({**asyncio.run(box.mode()), 'landlock': landlock.abi() > 0}))"
+    done = subprocess.run([sys.executable, "-c", ask], env={**os.environ, "PYTHONPATH": str(g.ROOT / "tests")}, capture_output=True, text=True, timeout=clouds.START_S)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout)
+
+
 class Cloud(Wall):
     """On somebody else's machines: a stand-in of the service that really runs commands, or the service itself (tests/live)."""
     tier, language = "vm", Node()
@@ -264,6 +279,20 @@ class Cloud(Wall):
     service = None                  # instead of the stand-in: what `make live` puts here
     # of every gateway with a wall of a cloud that is tried against its stand-in
     hasty = {"SANDBOX_CLOUD_CREATES_PER_MINUTE": "0", "PLIMSOLL_CLOUD_UNSEEN": "1500ms", "PLIMSOLL_CLOUD_SMOKE_PAUSE": "500ms"}
+
+    def missing(self):
+        """Why its stand-in would be no wall on this machine, or None: a trial that looks for one would rightly fail."""
+        if self.service is not None:
+            return None
+        return None if boxes()["mode"] == "ns" else f"commands cannot be confined here: {boxes()['why_plain']}"
+
+    def can_be_had(self):
+        return self.missing() is None
+
+    def require(self):
+        if why := self.missing():
+            assert not e.CI, why
+            pytest.skip(why)
 
     def settings_for(self, cloud):
         """Of a gateway, for this service."""
@@ -388,6 +417,9 @@ class Openshell(Cloud):
     standin_options = canned = ("--runner", g.ROOT / "build/guest/runner")  # what its trial looks for is there only where commands are executed
     faulty_proof = {"action": {"type": "status", "code": "RESOURCE_EXHAUSTED"}}
     refuting_proof = {"action": {"type": "status", "code": "UNAUTHENTICATED"}}
+
+    def missing(self):
+        return super().missing() or (None if boxes()["landlock"] or self.service else "the kernel has no Landlock")
 
     @contextlib.contextmanager
     def standin_process(self, options=None, **more):

@@ -8,7 +8,6 @@ The stand-in answers from a table and runs nothing, so the time goes into the ga
 import argparse
 import collections
 import json
-import os
 import pathlib
 import random
 import re
