@@ -26,6 +26,7 @@ struct dc_bearer {
     cloud_http_t *http;
     const dc_settings_t *settings;
     char *token;              /* sodium_malloc of DC_TOKEN_MAX + 1; "" when there is none */
+    uint64_t number;          /* of the present token; grows */
     uint64_t end_us, life_ms; /* life_ms: when it was new */
     bool is_exchanging;
     waiter_t *waiters;
@@ -55,11 +56,6 @@ void dc_bearer_destroy(dc_bearer_t *bearer)
         mem_fatal("a bearer is waited for while it goes");
     sodium_free(bearer->token);
     free(bearer);
-}
-
-uint64_t dc_bearer_exchanges(const dc_bearer_t *bearer)
-{
-    return bearer->exchanges;
 }
 
 uint64_t dc_bearer_life_ms(const char *token, int64_t wall_ms)
@@ -120,6 +116,7 @@ static bool take_answer(dc_bearer_t *bearer, cloud_answer_t *answer, uint64_t se
         snprintf(bearer->token, DC_TOKEN_MAX + 1, "%s", token);
         bearer->end_us = sent_us + life_ms * 1000;
         bearer->life_ms = life_ms;
+        ++bearer->number;
     }
     if (token != NULL)
         sodium_memzero((char *)token, strlen(token)); /* in json's memory, which is about to be freed */
@@ -257,24 +254,32 @@ static bool renew(dc_bearer_t *bearer, uint64_t deadline_us, cloud_trouble_t *tr
     return lead(bearer, deadline_us, trouble);
 }
 
-const char *dc_bearer_get(dc_bearer_t *bearer, uint64_t deadline_us, uint32_t need_ms, cloud_trouble_t *trouble)
+/* One that can be used, if not for as long as was wanted. False with the trouble. */
+static bool have_one(dc_bearer_t *bearer, uint64_t deadline_us, uint32_t need_ms, cloud_trouble_t *trouble)
 {
     while (needs_renewal(bearer, need_ms)) {
         uint64_t before = bearer->exchanges;
-        if (renew(bearer, deadline_us, trouble)) {
-            /* A fresh one that lives no longer than this is what there is. */
-            if (is_usable(bearer) && bearer->exchanges != before && !bearer->is_exchanging)
-                break;
-            continue;
-        }
-        return is_usable(bearer) && trouble->fault != CLOUD_CANCELED ? bearer->token : NULL;
+        if (!renew(bearer, deadline_us, trouble))
+            return is_usable(bearer) && trouble->fault != CLOUD_CANCELED;
+        /* A fresh one that lives no longer than this is what there is. */
+        if (is_usable(bearer) && bearer->exchanges != before && !bearer->is_exchanging)
+            break;
     }
+    return true;
+}
+
+const char *dc_bearer_get(dc_bearer_t *bearer, uint64_t deadline_us, uint32_t need_ms, uint64_t *number,
+                          cloud_trouble_t *trouble)
+{
+    if (!have_one(bearer, deadline_us, need_ms, trouble))
+        return NULL;
+    *number = bearer->number;
     return bearer->token;
 }
 
-void dc_bearer_drop(dc_bearer_t *bearer, const char *refused)
+void dc_bearer_drop(dc_bearer_t *bearer, uint64_t number)
 {
-    if (strcmp(bearer->token, refused) != 0)
+    if (bearer->number != number)
         return;
     sodium_memzero(bearer->token, DC_TOKEN_MAX + 1);
     bearer->end_us = 0;

@@ -29,14 +29,13 @@ dc_bearer_t *dc_bearer_create(cloud_http_t *http, const dc_settings_t *settings)
 void dc_bearer_destroy(dc_bearer_t *bearer);
 /*
  * In a coroutine. A bearer that is good now, and for `need_ms` more where that can be had; the text is the cache's own
- * and good until the next wait of the coroutine. NULL with the trouble: NOTHING, BUSY or DENIED, as nothing was sent
- * to the API itself; LATE; CANCELED.
+ * and good until the next wait of the coroutine; `number` is what dc_bearer_drop takes. NULL with the trouble: NOTHING,
+ * BUSY or DENIED, as nothing was sent to the API itself; LATE; CANCELED.
  */
-const char *dc_bearer_get(dc_bearer_t *bearer, uint64_t deadline_us, uint32_t need_ms, cloud_trouble_t *trouble);
-/* The API refused this one: it is not given out again. */
-void dc_bearer_drop(dc_bearer_t *bearer, const char *refused);
-/* Exchanges made, for tests. */
-uint64_t dc_bearer_exchanges(const dc_bearer_t *bearer);
+const char *dc_bearer_get(dc_bearer_t *bearer, uint64_t deadline_us, uint32_t need_ms, uint64_t *number,
+                          cloud_trouble_t *trouble);
+/* The API refused the one of that number: it is not given out again. */
+void dc_bearer_drop(dc_bearer_t *bearer, uint64_t number);
 /* How long a bearer that was received now may be used, in ms: by what it says itself against the wall clock, cut to
  * BEARER_LIFE_MAX_MS; 0 when it says that it is over. */
 uint64_t dc_bearer_life_ms(const char *token, int64_t wall_ms);

@@ -5,8 +5,6 @@
 #include <string.h>
 #include <strings.h>
 
-#include <sodium.h>
-
 #include "backends/cloud/cloud_json.h"
 #include "backends/dockercloud/credential.h"
 #include "core/clock.h"
@@ -132,6 +130,7 @@ static uint32_t limit_of(const dc_call_t *call)
     return call->limit_ms > 0 && call->limit_ms < left_ms ? call->limit_ms : left_ms;
 }
 
+/* Copies the credential before anything waits. */
 static bool call_with(dc_t *dc, const dc_call_t *call, const char *credential, cloud_answer_t *answer,
                       dc_refused_t *refused, cloud_trouble_t *trouble)
 {
@@ -187,20 +186,16 @@ static bool call_management(dc_t *dc, const dc_call_t *call, cloud_answer_t *ans
                             cloud_trouble_t *trouble)
 {
     for (int tries = 1;; ++tries) {
-        const char *bearer = dc_bearer_get(dc->bearer, call->deadline_us, limit_of(call), trouble);
+        uint64_t number;
+        const char *bearer = dc_bearer_get(dc->bearer, call->deadline_us, limit_of(call), &number, trouble);
         if (bearer == NULL)
             return false;
-        char *used = sodium_malloc(strlen(bearer) + 1);
-        if (used == NULL)
-            return cloud_trouble(trouble, CLOUD_NOTHING, "the gateway is out of memory", "no locked memory");
-        strcpy(used, bearer);
-        bool is_done = call_with(dc, call, used, answer, refused, trouble);
-        if (!is_done && is_refused(trouble, refused))
-            dc_bearer_drop(dc->bearer, used);
-        sodium_free(used);
-        if (is_done || tries > 1 || !is_refused(trouble, refused) ||
-            !(call->repeat == CLOUD_READ || call->may_repeat_denied))
+        bool is_done = call_with(dc, call, bearer, answer, refused, trouble);
+        if (is_done || !is_refused(trouble, refused))
             return is_done;
+        dc_bearer_drop(dc->bearer, number);
+        if (tries > 1 || !(call->repeat == CLOUD_READ || call->may_repeat_denied))
+            return false;
         cloud_answer_dispose(answer);
     }
 }

@@ -8,7 +8,6 @@ enum {
     DC_LATE_MS = 350,       /* an answer may come so much after the deadline: nothing is told before a command's end */
     DC_SPARE_MAX_MS = 1000, /* the guest's own limit comes earlier by as much as a command's way takes, up to this */
     DC_QUIET_CAP = 128 * 1024, /* bytes of a stream of the gateway's own commands: 201 paths of 240 bytes and a word */
-    DC_EXIT_SIGPIPE = 141,
 };
 
 /* cloud_ops_t.step. */

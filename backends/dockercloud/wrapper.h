@@ -15,7 +15,6 @@ enum {
     WRAPPER_ARGV_MAX = 6 + CLOUD_ARGV_MAX,
     WRAPPER_NUMBER_MAX = 24,
     WRAPPER_LIMIT_MIN_MS = 100,
-    WRAPPER_FAILED = 125,       /* of the wrapper itself */
     WRAPPER_TOOL_MISSING = 127, /* as of a command that is not there */
     WRAPPER_KILLED = 137,       /* the limit, or the command's own doing */
     WRAPPER_EXIT_TIMEOUT = 124,
