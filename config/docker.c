@@ -113,14 +113,16 @@ static bool is_reference(const char *text)
                                                "._-/:@")] == '\0';
 }
 
-static void check_image(problems_t *problems, option_id_t id)
+/* A default that nobody uses need not be pinned for the sake of another backend's images. */
+static void check_image(problems_t *problems, option_id_t id, bool is_used)
 {
     char text[QUOTE_BYTES];
 
     if (!is_reference(option_str(id)))
         problems_add(problems, "%s is %s: it takes an image's name, such as plimsoll/snippet:latest", OPTIONS[id].name,
                      quoted(text, id));
-    else if (option_bool(OPT_SANDBOX_REQUIRE_PINNED_IMAGES) && !docker_image_is_pinned(option_str(id)))
+    else if (option_bool(OPT_SANDBOX_REQUIRE_PINNED_IMAGES) && (is_used || option_is_set(id)) &&
+             !docker_image_is_pinned(option_str(id)))
         problems_add(problems,
                      "%s is %s, which SANDBOX_REQUIRE_PINNED_IMAGES does not take: it must end in @sha256: and 64 "
                      "hex digits",
@@ -244,8 +246,8 @@ void docker_rules(problems_t *problems, const provider_t *const *enabled, size_t
 
     /* how a value is written is checked whether it is used or not, so enabling a backend brings no surprise */
     check_socket(problems);
-    check_image(problems, OPT_SANDBOX_DOCKER_IMAGE);
-    check_image(problems, OPT_SANDBOX_DOCKER_PROJECT_IMAGE);
+    check_image(problems, OPT_SANDBOX_DOCKER_IMAGE, is_used);
+    check_image(problems, OPT_SANDBOX_DOCKER_PROJECT_IMAGE, is_used);
     check_runtime(problems, OPT_SANDBOX_DOCKER_RUNTIME);
     check_runtime(problems, OPT_SANDBOX_GVISOR_RUNTIME);
     check_evidence(problems);
