@@ -12,6 +12,7 @@ import pytest
 
 import clouds
 import gateway as g
+import walls
 
 pytestmark = pytest.mark.faults
 
@@ -25,6 +26,7 @@ OWN_EXECS = 2
 
 @pytest.fixture(scope="module", params=["connect", "rest"])
 def api(request):
+    walls.Dockercloud().require()
     return request.param
 
 
