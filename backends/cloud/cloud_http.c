@@ -156,7 +156,7 @@ bool cloud_trouble(cloud_trouble_t *trouble, cloud_fault_t fault, const char *me
 
 /* What a provider says of an error: {"message": ...} with most, {"detail": ...} or {"error": ...} with some. Anything
  * that is no such object is not repeated: pages of proxies say nothing, at length. */
-static void describe_body(const cloud_http_t *http, const buffer_t *body, char out[CLOUD_TEXT_LOG_MAX + 1])
+static void describe_body(const cloud_secrets_t *secrets, const buffer_t *body, char out[CLOUD_TEXT_LOG_MAX + 1])
 {
     static const char *const keys[] = {"message", "detail", "error_description", "error"};
     const char *why, *text = NULL;
@@ -164,7 +164,7 @@ static void describe_body(const cloud_http_t *http, const buffer_t *body, char o
     for (size_t i = 0; text == NULL && i < sizeof(keys) / sizeof(keys[0]); ++i)
         text = cloud_json_text(json, keys[i]);
     if (text != NULL)
-        cloud_text_scrub(http->secrets, text, strlen(text), CLOUD_TEXT_LOG_MAX - 64, out);
+        cloud_text_scrub(secrets, text, strlen(text), CLOUD_TEXT_LOG_MAX - 64, out);
     else
         snprintf(out, CLOUD_TEXT_LOG_MAX + 1, body->len > 0 ? "a body of %zu bytes without a message" : "no body",
                  body->len);
@@ -211,7 +211,7 @@ static void trouble_of_status(const cloud_http_t *http, const try_t *try, const 
 {
     char message[CLOUD_TEXT_CALLER_MAX + 1], detail[CLOUD_TEXT_LOG_MAX + 1];
     cloud_fault_t fault = fault_of_status(try->status, try->request);
-    describe_body(http, &answer->http.body, detail);
+    describe_body(try->request->secrets != NULL ? try->request->secrets : http->secrets, &answer->http.body, detail);
     if (fault == CLOUD_BUSY)
         snprintf(message, sizeof(message), "%s refused for a limit of its own (HTTP 429)", http->name);
     else if (fault == CLOUD_DENIED)

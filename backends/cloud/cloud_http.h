@@ -109,9 +109,10 @@ typedef struct {
     const void *body;
     size_t body_len;
     cloud_repeat_t repeat;
-    uint32_t limit_ms;    /* of one try */
-    uint64_t deadline_us; /* monotonic, of all of it */
-    size_t response_max;  /* of a success; an error's body is cut at CLOUD_ERROR_BODY_MAX */
+    uint32_t limit_ms;              /* of one try */
+    uint64_t deadline_us;           /* monotonic, of all of it */
+    size_t response_max;            /* of a success; an error's body is cut at CLOUD_ERROR_BODY_MAX */
+    const cloud_secrets_t *secrets; /* taken out of every text of this call, instead of the options'; NULL = those */
     /* Statuses from 200 to 299 are success; these too (0 ends the list early), and then the caller decides. */
     int also_fine[4];
     /* Streams of a success (2xx) alone: an error's body is collected all the same. As in http_request_t. */

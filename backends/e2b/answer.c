@@ -300,7 +300,7 @@ bool e2b_page_read(const void *bytes, size_t len, const char *installation, cons
 
 /* --- errors --- */
 
-void e2b_error_read(const void *bytes, size_t len, e2b_error_t *out)
+void e2b_error_read(const void *bytes, size_t len, const cloud_secrets_t *secrets, e2b_error_t *out)
 {
     const char *why;
     memset(out, 0, sizeof(*out));
@@ -313,7 +313,7 @@ void e2b_error_read(const void *bytes, size_t len, e2b_error_t *out)
         name = json_string_value(code);
     out->is_shaped = message != NULL && (json_is_integer(code) || json_is_string(code));
     if (out->is_shaped) {
-        snprintf(out->message, sizeof(out->message), "%s", message);
+        cloud_text_scrub(secrets, message, strlen(message), sizeof(out->message) - 1, out->message);
         snprintf(out->code, sizeof(out->code), "%s", name != NULL ? name : "");
     }
     json_decref(json);
@@ -330,7 +330,7 @@ static e2b_create_end_t judge_busy(const void *body, size_t len, uint32_t retry_
 {
     static const char rate[] = "Rate limit exceeded";
     e2b_error_t error;
-    e2b_error_read(body, len, &error);
+    e2b_error_read(body, len, NULL, &error);
     if (error.is_shaped && starts_with(error.message, "you have reached the maximum number of concurrent"))
         return E2B_CREATE_FULL;
     bool is_rate = error.is_shaped ? starts_with(error.message, rate)

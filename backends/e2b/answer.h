@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "backends/cloud/cloud_text.h"
 #include "backends/e2b/limits.h"
 
 /* Letters, digits and dashes, 1 to E2B_ID_MAX. */
@@ -83,8 +84,8 @@ typedef struct {
     bool is_shaped; /* {"code":...,"message":...}; of anything else only the status counts */
     char message[E2B_TEXT_MAX], code[E2B_CODE_MAX];
 } e2b_error_t;
-/* Never fails; the texts are somebody else's and cut to fit. */
-void e2b_error_read(const void *bytes, size_t len, e2b_error_t *out);
+/* Never fails; the texts are somebody else's, without our own secrets (may be NULL), and cut to fit. */
+void e2b_error_read(const void *bytes, size_t len, const cloud_secrets_t *secrets, e2b_error_t *out);
 
 /* What one create came to. */
 typedef enum {

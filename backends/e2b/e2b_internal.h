@@ -86,6 +86,8 @@ typedef struct {
 void e2b_headers_begin(e2b_headers_t *headers, const cloud_box_t *box);
 void e2b_headers_add(e2b_headers_t *headers, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void e2b_headers_wipe(e2b_headers_t *headers);
+/* The wall's secrets and the box's token: what no text of its daemon may repeat. Borrowed. */
+cloud_secrets_t e2b_box_secrets(const e2b_t *e2b, const cloud_box_t *box);
 /* Where this sandbox's daemon is, and a path there. False: too long. */
 bool e2b_guest_url(const e2b_t *e2b, const cloud_box_t *box, const char *path, buffer_t *out);
 

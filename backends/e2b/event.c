@@ -159,7 +159,7 @@ void e2b_event_dispose(e2b_event_t *event)
     event->len = 0;
 }
 
-const char *e2b_eos_read(const void *payload, size_t len, e2b_eos_t *out)
+const char *e2b_eos_read(const void *payload, size_t len, const cloud_secrets_t *secrets, e2b_eos_t *out)
 {
     const char *why;
     memset(out, 0, sizeof(*out));
@@ -173,7 +173,8 @@ const char *e2b_eos_read(const void *payload, size_t len, e2b_eos_t *out)
         why = "the end of the stream is told in another form";
     out->is_error = code != NULL;
     snprintf(out->code, sizeof(out->code), "%s", code != NULL ? code : "");
-    snprintf(out->message, sizeof(out->message), "%s", message != NULL ? message : "");
+    if (message != NULL)
+        cloud_text_scrub(secrets, message, strlen(message), sizeof(out->message) - 1, out->message);
     json_decref(json);
     return why;
 }

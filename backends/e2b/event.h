@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "backends/cloud/cloud_text.h"
 #include "backends/e2b/limits.h"
 
 typedef enum { EVENT_START, EVENT_STDOUT, EVENT_STDERR, EVENT_KEEPALIVE, EVENT_END, EVENT_OTHER } e2b_event_kind_t;
@@ -30,8 +31,9 @@ int e2b_signal_of(const char *status);
 /* The end-of-stream message. */
 typedef struct {
     bool is_error;
-    char code[E2B_CODE_MAX], message[E2B_TEXT_MAX]; /* of an error; the guest's words, cut to fit */
+    char code[E2B_CODE_MAX],
+        message[E2B_TEXT_MAX]; /* of an error; the guest's words, without our secrets, cut to fit */
 } e2b_eos_t;
-const char *e2b_eos_read(const void *payload, size_t len, e2b_eos_t *out);
+const char *e2b_eos_read(const void *payload, size_t len, const cloud_secrets_t *secrets, e2b_eos_t *out);
 
 #endif

@@ -56,6 +56,13 @@ void e2b_headers_wipe(e2b_headers_t *headers)
     cloud_header_wipe(&headers->token);
 }
 
+cloud_secrets_t e2b_box_secrets(const e2b_t *e2b, const cloud_box_t *box)
+{
+    cloud_secrets_t secrets = e2b->secrets;
+    cloud_secrets_add(&secrets, ((const e2b_box_t *)box->own)->token);
+    return secrets;
+}
+
 typedef struct {
     const char *method, *path;
     const char *content_type; /* of the body; NULL without one */
@@ -73,6 +80,7 @@ static bool call(e2b_t *e2b, const cloud_box_t *box, const guest_call_t *call, c
                  cloud_trouble_t *trouble)
 {
     e2b_headers_t *headers = mem_alloc(sizeof(*headers));
+    cloud_secrets_t secrets = e2b_box_secrets(e2b, box);
     buffer_t url;
     buffer_init(&url, BASE_URL_MAX + GUEST_PATH_MAX);
     if (!e2b_guest_url(e2b, box, call->path, &url))
@@ -91,7 +99,8 @@ static bool call(e2b_t *e2b, const cloud_box_t *box, const guest_call_t *call, c
                                .repeat = call->repeat,
                                .limit_ms = call->limit_ms,
                                .deadline_us = box->deadline_us,
-                               .response_max = call->response_max};
+                               .response_max = call->response_max,
+                               .secrets = &secrets};
     memcpy(request.also_fine, call->also_fine, sizeof(request.also_fine));
     bool is_fine = cloud_call(e2b->http, &request, answer, trouble);
     if (is_fine && call->promised != 0 && answer->http.status != call->promised)
@@ -363,6 +372,7 @@ bool e2b_probe(void *self, cloud_box_t *box, cloud_trouble_t *trouble)
     e2b_t *e2b = e2b_check(self);
     char boundary[E2B_BOUNDARY + 1], type[64 + E2B_BOUNDARY];
     char id[E2B_HEADER_BYTES], port[32];
+    cloud_secrets_t secrets = e2b_box_secrets(e2b, box);
     buffer_t url, body;
     cloud_answer_t answer;
     e2b_boundary(boundary);
@@ -389,7 +399,8 @@ bool e2b_probe(void *self, cloud_box_t *box, cloud_trouble_t *trouble)
                                .repeat = CLOUD_ONCE,
                                .limit_ms = E2B_READ_MS,
                                .deadline_us = box->deadline_us,
-                               .response_max = E2B_OBJECT_MAX};
+                               .response_max = E2B_OBJECT_MAX,
+                               .secrets = &secrets};
     bool is_written = cloud_call(e2b->http, &request, &answer, trouble);
     cloud_answer_dispose(&answer);
     buffer_dispose(&url);

@@ -184,11 +184,13 @@ static bool tell(const e2b_t *e2b, const e2b_verdict_t *verdict, cloud_trouble_t
     return cloud_trouble(trouble, fault, verdict->message, detail);
 }
 
-static void begin(stream_t *stream, guest_step_t *step, cloud_limits_t *limits, size_t *transfer)
+static void begin(stream_t *stream, guest_step_t *step, cloud_limits_t *limits, size_t *transfer,
+                  const cloud_secrets_t *secrets)
 {
     memset(stream, 0, sizeof(*stream));
     stream->waiter = co_self();
     e2b_start_init(&stream->start, step, limits, transfer);
+    stream->start.secrets = secrets;
     cloud_frames_init(&stream->frames, E2B_FRAME_MAX, E2B_TRANSFER_MAX, on_payload, stream);
     buffer_init(&stream->error_body, E2B_ERROR_MAX);
 }
@@ -204,6 +206,7 @@ bool e2b_start(e2b_t *e2b, cloud_box_t *box, const e2b_command_t *command, uint6
 {
     e2b_box_t *own = box->own;
     stream_t *stream = mem_alloc(sizeof(*stream));
+    cloud_secrets_t secrets = e2b_box_secrets(e2b, box);
     e2b_verdict_t verdict = {.end = VERDICT_UNSENT};
     buffer_t payload, body, url;
 
@@ -216,7 +219,7 @@ bool e2b_start(e2b_t *e2b, cloud_box_t *box, const e2b_command_t *command, uint6
     } else {
         /* Nothing of an unsent one has left: it may go once more. */
         for (int tries = 1; tries <= 2 && verdict.end == VERDICT_UNSENT; ++tries) {
-            begin(stream, out, limits, &own->transfer_left);
+            begin(stream, out, limits, &own->transfer_left, &secrets);
             e2b_start_close_t closed = exchange(e2b, box, &body, (const char *)url.base, deadline_us, stream);
             e2b_start_judge(&stream->start, closed, left_us(deadline_us), stream->status, stream->error_body.base,
                             stream->error_body.len, &verdict);

@@ -185,7 +185,7 @@ static bool is_told_gone(const http_response_t *http)
         return false;
     if (http->status == 204)
         return true;
-    e2b_error_read(http->body.base, http->body.len, &error);
+    e2b_error_read(http->body.base, http->body.len, NULL, &error);
     return http->status == 404 && error.is_shaped;
 }
 

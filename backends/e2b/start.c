@@ -103,7 +103,7 @@ bool e2b_start_eos(e2b_start_t *start, const void *payload, size_t len)
         e2b_start_break(start, "the stream ended twice");
         return false;
     }
-    const char *problem = e2b_eos_read(payload, len, &start->eos);
+    const char *problem = e2b_eos_read(payload, len, start->secrets, &start->eos);
     if (problem != NULL) {
         e2b_start_break(start, problem);
         return false;
@@ -166,11 +166,11 @@ static bool is_deadline(const e2b_start_t *start, e2b_start_close_t closed, uint
 }
 
 /* A stream of the daemon's is answered 200 whatever becomes of it: anything else is somebody before its handler. */
-static void judge_status(int status, const void *body, size_t body_len, e2b_verdict_t *out)
+static void judge_status(const e2b_start_t *start, int status, const void *body, size_t body_len, e2b_verdict_t *out)
 {
     e2b_error_t error;
     char text[E2B_TEXT_MAX];
-    e2b_error_read(body, body_len, &error);
+    e2b_error_read(body, body_len, start->secrets, &error);
     if (status == 401 || status == 403)
         say(out, VERDICT_DENIED, "the sandbox's daemon did not accept the gateway", error.message);
     else if (status == 502 && error.is_shaped && strstr(error.message, "not found") != NULL)
@@ -234,7 +234,7 @@ void e2b_start_judge(e2b_start_t *start, e2b_start_close_t closed, uint64_t left
         say(out, VERDICT_EXIT, "", "");
         end_step(start, start->exit_code, start->signal, false);
     } else if (status != 0 && status != 200) {
-        judge_status(status, body, body_len, out);
+        judge_status(start, status, body, body_len, out);
     } else if (start->state == START_ENDED && start->eos.is_error) {
         judge_eos(start, out);
     } else {

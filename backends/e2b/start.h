@@ -22,9 +22,10 @@ typedef enum {
 
 typedef struct {
     e2b_start_state_t state;
-    guest_step_t *step;     /* output goes here as it comes */
-    cloud_limits_t *limits; /* what may still be kept */
-    size_t *transfer;       /* bytes of streams that may still come, of all the run's */
+    guest_step_t *step;             /* output goes here as it comes */
+    const cloud_secrets_t *secrets; /* to be taken out of texts; NULL = none */
+    cloud_limits_t *limits;         /* what may still be kept */
+    size_t *transfer;               /* bytes of streams that may still come, of all the run's */
     bool has_begun, has_end;
     int exit_code, signal;
     e2b_eos_t eos;

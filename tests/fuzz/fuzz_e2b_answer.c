@@ -67,7 +67,7 @@ static void check_page(const uint8_t *data, size_t size)
 static void check_error(const uint8_t *data, size_t size)
 {
     e2b_error_t error;
-    e2b_error_read(data, size, &error);
+    e2b_error_read(data, size, NULL, &error);
     check(error.is_shaped || (error.message[0] == '\0' && error.code[0] == '\0'));
     /* the two that say that nothing was made need the body's word for it */
     e2b_create_end_t end = e2b_create_judge(429, data, size, 0);

@@ -341,11 +341,11 @@ static void test_errors_of_every_form(void **state)
     e2b_error_t error;
     static const char api[] = "{\"code\":503,\"message\":\"no room\",\"error_code\":\"sandbox_capacity_unavailable\"}";
     static const char connect[] = "{\"code\":\"unauthenticated\",\"message\":\"invalid username: 'x'\"}";
-    e2b_error_read(api, strlen(api), &error);
+    e2b_error_read(api, strlen(api), NULL, &error);
     assert_true(error.is_shaped);
     assert_string_equal(error.message, "no room");
     assert_string_equal(error.code, "sandbox_capacity_unavailable");
-    e2b_error_read(connect, strlen(connect), &error);
+    e2b_error_read(connect, strlen(connect), NULL, &error);
     assert_true(error.is_shaped);
     assert_string_equal(error.code, "unauthenticated");
     static const char *const others[] = {"",
@@ -356,9 +356,26 @@ static void test_errors_of_every_form(void **state)
                                          "{\"message\":\"x\"}",
                                          "{\"code\":1,\"message\":[]}"};
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); ++i) {
-        e2b_error_read(others[i], strlen(others[i]), &error);
+        e2b_error_read(others[i], strlen(others[i]), NULL, &error);
         assert_false(error.is_shaped);
         assert_string_equal(error.message, "");
+    }
+}
+
+/* A sandbox's token may be any visible ASCII: it is known by its bytes, and taken out before the text is cut. */
+static void test_our_secrets_are_taken_out_of_what_is_said(void **state)
+{
+    (void)state;
+    static const char token[] = "not-hexadecimal~and,long";
+    cloud_secrets_t secrets = {.count = 0};
+    char text[1024];
+    e2b_error_t error;
+    cloud_secrets_add(&secrets, token);
+    for (size_t before = 200; before < 260; ++before) {
+        snprintf(text, sizeof(text), "{\"code\":401,\"message\":\"%*s%s\"}", (int)before, "x ", token);
+        e2b_error_read(text, strlen(text), &secrets, &error);
+        assert_true(error.is_shaped);
+        assert_null(strstr(error.message, "not-hex"));
     }
 }
 
@@ -438,6 +455,7 @@ int main(void)
         cmocka_unit_test(test_what_a_create_came_to),
         cmocka_unit_test(test_the_three_shapes_of_too_many),
         cmocka_unit_test(test_errors_of_every_form),
+        cmocka_unit_test(test_our_secrets_are_taken_out_of_what_is_said),
         cmocka_unit_test(test_what_an_upload_wrote),
         cmocka_unit_test(test_regular_files_and_others),
     };
