@@ -200,7 +200,7 @@ def test_what_a_machine_is_asked_for_and_what_it_costs(site):
     (name,) = site.cloud.alive()
     record = ask(site, "GET", "/sandboxes/" + name)
     moment = [datetime.datetime.fromisoformat(record[k].replace("Z", "+00:00")) for k in ("startedAt", "endAt")]
-    assert 47.9 <= (moment[1] - moment[0]).total_seconds() <= 48.1
+    assert 47.9 <= (moment[1] - moment[0]).total_seconds() < 49     # counted from the end of the placement
     assert record["lifecycle"] == {"autoResume": False, "onTimeout": "kill"} and record["allowInternetAccess"] is False
     assert record["network"] == {"denyOut": ["0.0.0.0/0"], "allowPublicTraffic": False}
     answer = run.join()
