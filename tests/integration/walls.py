@@ -106,6 +106,7 @@ class Wall:
     proof_s = 3                 # the longest its proof takes here
     recovery_s = 30             # from the death of its role to service
     late_s = 0.4                # an answer after its deadline, on a machine that does nothing else
+    clock_starts_with_code = False  # and not with the request: what its sandbox takes to be made comes before
     ends_early_s = 0            # how long before its deadline a run may be ended, where the guest's own clock does it
     # Artifacts that are read by a service outside, which follows links, to nothing but the guest's own files: "directories" only, or "all".
     follows_links = None
@@ -269,6 +270,7 @@ class Cloud(Wall):
     step_stream_max, steps_max, artifacts_max = 1024 * 1024, 3 * 1024 * 1024, 8 * 1024 * 1024
     gone_s, proof_s, recovery_s = 3, 3, 75
     failed_steps = {**Wall.failed_steps, "execute": ("unknown", "unavailable"), "collect": ("answered", None)}
+    clock_starts_with_code = True
     adopted_s = 60                  # from the death of a role to the end of the sandboxes it had: its lease, and two rounds of another's janitor
     shares_gateway = False
     standin = None                  # of clouds.py
