@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PATH_BYTES_MAX = 4096, DESCRIPTORS_MAX = 4096, STAT_BYTES_MAX = 512 };
+enum { PATH_BYTES_MAX = 4096, DESCRIPTORS_MAX = 4096, STAT_BYTES_MAX = 512, KIN_MAX = 4096 };
 
 static const char PATH_DEFAULT[] = "/usr/local/bin:/usr/bin:/bin";
 
@@ -252,19 +252,51 @@ static pid_t parent_of(pid_t pid)
     return end != NULL && strlen(end) > 4 ? (pid_t)strtol(end + 4, NULL, 10) : -1;
 }
 
-/* A child's number is its own until it is reaped, and only we do that; of what is further down, the number may be
- * somebody else's by the time it is killed. So children die, and theirs become ours. */
-static void kill_children(void)
+typedef struct {
+    pid_t pid, parent;
+    bool is_ours;
+} kin_t;
+
+static size_t read_processes(kin_t list[KIN_MAX])
 {
     const struct dirent *entry;
+    size_t count = 0;
     DIR *proc = opendir("/proc");
-    while (proc != NULL && (entry = readdir(proc)) != NULL) {
+    while (proc != NULL && count < KIN_MAX && (entry = readdir(proc)) != NULL) {
         pid_t pid = atoi(entry->d_name);
-        if (pid > 0 && parent_of(pid) == getpid())
-            kill(pid, SIGKILL);
+        if (pid > 0)
+            list[count++] = (kin_t){.pid = pid, .parent = parent_of(pid)};
     }
     if (proc != NULL)
         closedir(proc);
+    return count;
+}
+
+static bool is_kin(const kin_t *list, size_t count, pid_t parent)
+{
+    if (parent == getpid())
+        return true;
+    for (size_t i = 0; i < count; i++)
+        if (list[i].pid == parent)
+            return list[i].is_ours;
+    return false;
+}
+
+/* Children, and all that came of them, at once: of those killed one generation a round a bomb has made more by the
+ * next. Orphans become children of ours, so nothing of the job's is missed for long. */
+static void kill_descendants(void)
+{
+    static kin_t list[KIN_MAX];
+    size_t count = read_processes(list);
+    for (bool is_more = true; is_more;) {
+        is_more = false;
+        for (size_t i = 0; i < count; i++) {
+            if (list[i].is_ours || !is_kin(list, count, list[i].parent))
+                continue;
+            list[i].is_ours = is_more = true;
+            kill(list[i].pid, SIGKILL);
+        }
+    }
 }
 
 bool process_kill_all(process_world_t *world, process_t *process)
@@ -273,7 +305,7 @@ bool process_kill_all(process_world_t *world, process_t *process)
     for (int round = 0; round < PROCESS_ROUNDS && process_now_us() < until;) {
         bool is_empty;
         if (world->is_among_others)
-            kill_children();
+            kill_descendants();
         else
             kill(-1, SIGKILL); /* from PID 1: every other process there is */
         drain_signals(world);
