@@ -1,5 +1,6 @@
 """What the stand-ins are built on: boxes are walls and leave nothing, rules of faults act when they say, the books add up."""
 import asyncio
+import gc
 import json
 import os
 import pathlib
@@ -75,6 +76,32 @@ def test_a_process_ends_as_it_did_and_alone():
         long = "y" * 130_000
         process = await b.spawn(["/bin/echo", long, long])
         assert len(await process.stdout.read()) == 260_002
+        await b.end()
+    boxed(test)
+
+
+def test_a_canceled_start_closes_no_descriptor_twice():
+    """A second close hits whoever has the number by then."""
+    async def test():
+        b = await box.Box.create()
+        loop = asyncio.get_running_loop()
+        wire = loop.connect_read_pipe
+
+        async def canceled(*arguments):
+            starting.cancel()
+            return await wire(*arguments)
+        loop.connect_read_pipe = canceled
+        starting = asyncio.create_task(b.spawn(["true"], stdin=True))
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        mine = [os.open("/dev/null", os.O_RDONLY) for _ in range(16)]
+        del starting
+        for _ in range(5):
+            gc.collect()
+            await asyncio.sleep(0)
+        for fd in mine:
+            os.close(fd)    # EBADF: somebody else closed it
+        loop.connect_read_pipe = wire
         await b.end()
     boxed(test)
 

@@ -306,26 +306,30 @@ class Box:
                 os.close(fd)
                 made.remove(fd)
             if pty:
-                await self._wire_pty(process, master)
                 made.remove(master)
+                await self._wire_pty(process, master)
             else:
-                await self._wire_pipes(process, ours, stdin, merge)
-                made.clear()
+                await self._wire_pipes(process, ours, stdin, merge, made)
             return process
         finally:
             for fd in made:
                 os.close(fd)
 
-    async def _wire_pipes(self, process, fds, stdin, merge):
+    async def _wire_pipes(self, process, fds, stdin, merge, made):
+        """A number leaves `made` as a file takes it: closed by both, it would hit whoever has it by then."""
         loop = asyncio.get_running_loop()
         fds = list(fds)
+
+        def taken(fd, mode):
+            made.remove(fd)
+            return os.fdopen(fd, mode, 0)
         if stdin:
-            transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, os.fdopen(fds.pop(0), "wb", 0))
+            transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, taken(fds.pop(0), "wb"))
             process.stdin = Stdin(transport, protocol)
         readers = []
         for fd in fds:
             reader = asyncio.StreamReader(limit=64 * 1024, loop=loop)
-            transport, _ = await loop.connect_read_pipe(lambda r=reader: asyncio.StreamReaderProtocol(r, loop=loop), os.fdopen(fd, "rb", 0))
+            transport, _ = await loop.connect_read_pipe(lambda r=reader: asyncio.StreamReaderProtocol(r, loop=loop), taken(fd, "rb"))
             process.transports.append(transport)
             readers.append(reader)
         process.stdout = readers[0]
