@@ -64,8 +64,9 @@ typedef struct run {
     store_caps_t caps;         /* the caller's, as they were at the admission */
     bill_t hold, spent;
     char limits_seen[QUOTA_SEEN_MAX]; /* of a refusal, for its receipt */
-    uint32_t lease_ms;                /* from claim_us on: others take the run for lost after it */
-    uint64_t lost_us; /* of one that joined: the lease of the run it waits for is over by then, at the latest */
+    uint32_t life_ms;                 /* from claim_us on: it may take no longer, whatever walls it goes to */
+    store_lease_t lease;              /* of its claim and slot, from the admission to the settlement */
+    uint64_t lost_us;                 /* of one that joined: the run it waits for is over by then, at the latest */
     uint64_t claim_us, dispatched_us, done_us, settle_began_us;
     uint32_t claim_took_us, execute_us, queue_us, settle_took_us;
     struct run *next_joined, *prev_joined;

@@ -145,8 +145,8 @@ static bool end_look(run_t *run)
     return true;
 }
 
-/* Redis has not said for so long what became of the run that its lease must be over: waiting further has no end. */
-static bool is_beyond_its_lease(const run_t *run)
+/* Redis has not said for so long what became of the run that it must be over: waiting further has no end. */
+static bool is_beyond_its_life(const run_t *run)
 {
     return clock_mono_us() >= run->lost_us;
 }
@@ -172,7 +172,7 @@ static void on_freed(void *data, store_lookup_t found, const store_run_t *runs, 
     (void)next_cursor;
     if (end_look(run))
         return;
-    if (found == STORE_AWAY && is_beyond_its_lease(run)) {
+    if (found == STORE_AWAY && is_beyond_its_life(run)) {
         give_up_the_wait(run);
         return;
     }
@@ -211,7 +211,7 @@ static void on_looked(void *data, const store_admitted_t *a)
         heed_claim(run, a);
         return;
     }
-    if (a->outcome != ADMIT_JOIN && is_beyond_its_lease(run)) {
+    if (a->outcome != ADMIT_JOIN && is_beyond_its_life(run)) {
         give_up_the_wait(run);
         return;
     }
@@ -241,7 +241,7 @@ static void join(run_t *run)
     run_give_place_back(run);
     run->replayed = true;
     run->claim_us = 0;
-    run->lost_us = clock_mono_us() + UINT64_C(1000) * run->lease_ms;
+    run->lost_us = clock_mono_us() + UINT64_C(1000) * run->life_ms;
     run->prev_joined = NULL;
     if ((run->next_joined = run->lane->joined) != NULL)
         run->next_joined->prev_joined = run;
@@ -253,6 +253,39 @@ static void join(run_t *run)
         run->stop = STOP_CAUSE_NONE;
         run_stop(run, cause);
     }
+}
+
+/* How long a hold that nobody settles is waited for before all of it is charged. */
+static uint32_t hold_ms(const run_t *run)
+{
+    /* a billed sandbox that outlived its gateway is found, deleted and charged by the ledger, before this is over */
+    enum { LEDGER_MS = 15 * 60 * 1000 };
+    return run->life_ms + PAID_TEARDOWN_MS + (run->hold.is_billed ? LEDGER_MS : 0);
+}
+
+static store_admission_t admission_of(const run_t *run)
+{
+    const front_t *front = run->lane->front;
+    return (store_admission_t){
+        .caller = run_caller_id(run),
+        .request_id = run_claim_id(run),
+        .request_sha256 = run->request_sha256,
+        .run_id = run->run_id,
+        .lease_ms = run->life_ms < STORE_LEASE_MS ? run->life_ms : STORE_LEASE_MS,
+        .life_ms = run->life_ms,
+        .has_place = run->has_place,
+        .caps = run->caps,
+        .total_caps = front->total_caps,
+        .window_s = front->window_s,
+        .hold = run->hold.amounts,
+        .hold_ms = hold_ms(run),
+    };
+}
+
+static void hold_lease(run_t *run)
+{
+    store_admission_t admission = admission_of(run);
+    store_lease_hold(run->lane->store, &run->lease, &admission, run->claim_us);
 }
 
 static void on_admitted(void *data, const store_admitted_t *a)
@@ -267,6 +300,7 @@ static void on_admitted(void *data, const store_admitted_t *a)
         return;
     switch (a->outcome) {
     case ADMIT_OK:
+        hold_lease(run);
         if (run->stop != STOP_CAUSE_NONE && run->flight != NULL &&
             flights_has_followers(run->lane->front->flights, run->flight)) {
             run_outlive(run, run->stop);
@@ -301,15 +335,7 @@ static void on_admitted(void *data, const store_admitted_t *a)
     }
 }
 
-/* How long a hold that nobody settles is waited for before all of it is charged. */
-static uint32_t hold_ms(const run_t *run, uint32_t lease_ms)
-{
-    /* a billed sandbox that outlived its gateway is found, deleted and charged by the ledger, before this is over */
-    enum { LEDGER_MS = 15 * 60 * 1000 };
-    return lease_ms + PAID_TEARDOWN_MS + (run->hold.is_billed ? LEDGER_MS : 0);
-}
-
-/* A wall that has a long way before and after the run's own time. STORE_LEASE_MARGIN_MS holds what the others take. */
+/* A wall that has a long way before and after the run's own time. STORE_LIFE_MARGIN_MS holds what the others take. */
 static uint32_t way_ms(const char *backend)
 {
     const provider_t *provider = provider_find(backend);
@@ -339,21 +365,9 @@ static void claim(run_t *run)
         run->only_claims = true; /* the same */
         snprintf(run->limits_seen, sizeof(run->limits_seen), "cap=spool;scope=copy");
     }
-    run->lease_ms = whole_way(front, &run->placement) + STORE_LEASE_MARGIN_MS;
+    run->life_ms = whole_way(front, &run->placement) + STORE_LIFE_MARGIN_MS;
     run->caps = quota_caps(front, run->gate->intake.caller);
-    store_admission_t admission = {
-        .caller = run_caller_id(run),
-        .request_id = run_claim_id(run),
-        .request_sha256 = run->request_sha256,
-        .run_id = run->run_id,
-        .lease_ms = run->lease_ms,
-        .has_place = run->has_place,
-        .caps = run->caps,
-        .total_caps = front->total_caps,
-        .window_s = front->window_s,
-        .hold = run->hold.amounts,
-        .hold_ms = hold_ms(run, run->lease_ms),
-    };
+    store_admission_t admission = admission_of(run);
     if (run->only_claims && admission.request_id == NULL) {
         run_refuse(run, &run->refusal);
         return;

@@ -187,13 +187,19 @@ static unsigned late_ms(const run_t *run)
     return provider != NULL ? provider->late_ms : PROVIDER_LATE_MS;
 }
 
-/* Whether a run of so long, and what it takes to find its end, still lies within its lease: after that others settle it
- * as lost, and its key and slots are not its own any more. A backend that refuses late, or a process that was stopped,
- * leaves too little. */
-static bool is_within_lease(const run_t *run, uint32_t timeout_ms)
+/* Whether others still leave its key and slots to it, for the time a renewal takes. A process that was stopped, or cut
+ * off from Redis, leaves too little. What is served without Redis has neither. */
+static bool has_its_lease(const run_t *run)
+{
+    return run->served_alone || store_lease_left_ms(&run->lease) >= STORE_LEASE_LEAST_MS;
+}
+
+/* Whether a run of so long, and what it takes to find its end, still lies within the run's life, for which its key is
+ * kept and its hold waits. A backend that refuses late leaves too little. */
+static bool is_within_life(const run_t *run, uint32_t timeout_ms)
 {
     uint64_t age_ms = (clock_mono_us() - run->claim_us) / 1000;
-    return age_ms + timeout_ms + late_ms(run) + CANCEL_GRACE_MS <= run->lease_ms;
+    return age_ms + timeout_ms + late_ms(run) + CANCEL_GRACE_MS <= run->life_ms;
 }
 
 void run_dispatch(run_t *run)
@@ -209,7 +215,7 @@ void run_dispatch(run_t *run)
             note_passed_over(run, run->lane->front->backend_names[run->at], MARK_ISOLATION);
             continue;
         }
-        if (!is_within_lease(run, run->placement.timeout_ms[k]) ||
+        if (!has_its_lease(run) || !is_within_life(run, run->placement.timeout_ms[k]) ||
             !hand_to(run, run->at, run->placement.timeout_ms[k])) {
             note_passed_over(run, run->lane->front->backend_names[run->at], MARK_CAPACITY);
             continue;

@@ -216,6 +216,7 @@ void run_settle(run_t *run, verdict_t verdict, bool give_back_rate)
                : verdict == VERDICT_REFUSED ? METRIC_VERDICT_REFUSED
                                             : METRIC_VERDICT_UNKNOWN);
     run_move(run, RUN_SETTLING);
+    store_lease_drop(&run->lease);
     loop_timer_stop(&run->watchdog);
     run->settle_began_us = clock_mono_us();
     fault_point("run.settle");

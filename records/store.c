@@ -137,6 +137,7 @@ store_t *store_create(loop_t *loop, const redis_address_t *address, const store_
     loop_timer_init(&store->refusing_timer, on_refusing_timer, store);
     store_retry_init(store);
     store_sweep_init(store);
+    store_renew_init(store);
     for (size_t i = 0; i != STORE_LINKS; ++i) {
         store->links[i].store = store;
         store->links[i].redis = redis_create(loop, address, on_link_state, &store->links[i]);
@@ -158,6 +159,7 @@ void store_destroy(store_t *store)
     for (size_t i = 0; i != STORE_LINKS; ++i)
         redis_destroy(store->links[i].redis);
     store_sweep_dispose(store);
+    store_renew_dispose(store);
     store_spool_dispose(store);
     store_retry_dispose(store);
     store->magic = 0;

@@ -4,7 +4,8 @@
  * docs/redis-keys.md. One store a loop thread; callbacks come on it, exactly once, never before the call returned.
  *
  * A claim's life: free -> live (written before any dispatch) -> answered | unknown; a refusal frees it. A live claim
- * whose lease has run out is unknown: its owner died, and the run may have happened.
+ * whose lease has run out is unknown: its owner died, and the run may have happened. Leases are short, and renewed
+ * while the run is under way.
  */
 #ifndef RECORDS_STORE_H
 #define RECORDS_STORE_H
@@ -19,8 +20,12 @@
 typedef struct store store_t;
 
 enum {
-    STORE_DEADLINE_MS = 250,         /* per script: an answer is due within 300 ms whatever Redis does */
-    STORE_LEASE_MARGIN_MS = 15000,   /* a lease outlives the run's own timeout by this */
+    STORE_DEADLINE_MS = 250,      /* per script: an answer is due within 300 ms whatever Redis does */
+    STORE_LIFE_MARGIN_MS = 15000, /* what a run and its end may take beside its own timeout, without a wall's ways */
+    /* A lease is renewed when a third of it is over. What is left then, 13 s, holds a pause of 10 s, the next look of
+     * 0.5 s and a renewal of 2 s; a copy that died holds its keys and slots for no longer than this. */
+    STORE_LEASE_MS = 20000,
+    STORE_LEASE_LEAST_MS = 5000,     /* less than renewing in time ever leaves: with less nothing is dispatched */
     STORE_ANSWER_MAX = 1024 * 1024,  /* larger answers keep their record, not their output */
     STORE_RUN_TTL_S = 7 * 24 * 3600, /* how long a run's record is kept, and a settled claim answers again */
     STORE_ANSWER_TTL_S = 24 * 3600,  /* how long the claim has the output, too */
@@ -67,7 +72,9 @@ typedef struct {
     const char *request_id;     /* the claim's key: 32 hex, or NULL: unkeyed */
     const char *request_sha256; /* 64 hex */
     const char *run_id;         /* 32 hex, fresh */
-    uint32_t lease_ms;          /* run timeout + STORE_LEASE_MARGIN_MS */
+    uint32_t lease_ms;          /* of claim and slot, STORE_LEASE_MS at most; renewed by store_lease_hold */
+    uint32_t life_ms; /* the longest the run may take, to its settlement: the claim's key is kept for no less, renewed
+                         or not; at least lease_ms */
     bool has_place; /* whether this process has a global slot for it: without one only an existing claim is answered */
     store_caps_t caps;       /* the caller's */
     store_caps_t total_caps; /* the whole gateway's, over all copies */
@@ -209,6 +216,23 @@ uint64_t store_dropped(const store_t *store);
 
 void store_admit(store_t *store, const store_admission_t *admission, store_admitted_cb cb, void *data);
 void store_settle(store_t *store, const store_settlement_t *settlement, store_settled_cb cb, void *data);
+/* A lease that is renewed for as long as it is held. Embedded in the run, zeroed before its first use. */
+enum { STORE_LEASE_ENTRY = 120 };
+typedef struct store_lease {
+    store_t *_store; /* NULL = not held */
+    struct store_lease *_next, *_prev;
+    uint64_t _ends_us, _due_us; /* monotonic */
+    uint32_t _lease_ms;
+    int _place; /* in the batch that is under way; -1 = in none */
+    char _entry[STORE_LEASE_ENTRY];
+} store_lease_t;
+/* What `admission` took (ADMIT_OK) is renewed from here on, its lease reckoned from `since_us` (monotonic), which is
+ * before the admission was sent. Until store_lease_drop, right before the settlement; or until Redis says that others
+ * have taken note of its end. A renewal is never waited for. */
+void store_lease_hold(store_t *store, store_lease_t *lease, const store_admission_t *admission, uint64_t since_us);
+void store_lease_drop(store_lease_t *lease); /* also of one that is not held */
+/* How long others leave the run alone at least, as far as this process knows; 0 = they need not any more. */
+uint32_t store_lease_left_ms(const store_lease_t *lease);
 /* The state of a claim without taking anything: JOIN, ANSWERED, ANSWER_GONE, OUTCOME_UNKNOWN, CONFLICT; ADMIT_OK =
  * free. */
 void store_claim_look(store_t *store, const char *caller, const char *request_id, const char *request_sha256,

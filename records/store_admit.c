@@ -349,7 +349,7 @@ static void add_amounts(admit_args_t *m, const store_amounts_t *amounts)
     add_number(m, store_amount(amounts->cost_micro));
 }
 
-static void add_more(const admitting_t *a, admit_args_t *m, const store_admission_t *admission, uint32_t lease_ms,
+static void add_more(const admitting_t *a, admit_args_t *m, const store_admission_t *admission, uint32_t life_ms,
                      const store_prefix_t *prefix)
 {
     store_argv_add(&m->args, a->store->root.text, a->store->root.len);
@@ -361,7 +361,7 @@ static void add_more(const admitting_t *a, admit_args_t *m, const store_admissio
     add_amounts(m, &admission->caps.per_day);
     add_amounts(m, &admission->total_caps.per_day);
     add_amounts(m, &admission->hold);
-    add_number(m, admission->hold_ms > lease_ms ? admission->hold_ms : lease_ms);
+    add_number(m, admission->hold_ms > life_ms ? admission->hold_ms : life_ms);
     memcpy(m->tag, prefix->text + a->store->root.len, STORE_ID);
     store_argv_add(&m->args, m->tag, STORE_ID);
     store_argv_add(&m->args, a->caller, strlen(a->caller));
@@ -376,6 +376,8 @@ static void admitting_send(admitting_t *a, char mode, const store_admission_t *a
     store_prefix_t prefix = store_prefix(store, a->caller);
     bool keyed = a->request_id[0] != '\0';
     uint32_t lease_ms = of->lease_ms < STORE_LEASE_MAX_MS ? of->lease_ms : STORE_LEASE_MAX_MS;
+    uint32_t longest_ms = of->life_ms > lease_ms ? of->life_ms : lease_ms;
+    uint32_t life_ms = longest_ms < STORE_LEASE_MAX_MS ? longest_ms : STORE_LEASE_MAX_MS;
     store_pace_t pace = store_pace(of->caps.rate_per_min, of->caps.burst);
     admit_args_t m = {.args = {.argc = 0}};
     store_argv_add(&m.args, m.keys[0], store_key(m.keys[0], &prefix, "slots", ""));
@@ -392,11 +394,11 @@ static void admitting_send(admitting_t *a, char mode, const store_admission_t *a
     store_argv_add(&m.args, (const char *)m.ids, sizeof(m.ids));
     store_argv_add(&m.args, a->run_id, STORE_ID);
     add_number(&m, lease_ms);
-    add_number(&m, store->run_ttl_ms + lease_ms);
+    add_number(&m, store->run_ttl_ms + life_ms);
     add_number(&m, of->caps.slots);
     add_pace(&m, pace);
     if (heeds_more(of))
-        add_more(a, &m, of, lease_ms, &prefix);
+        add_more(a, &m, of, life_ms, &prefix);
     a->burst = pace.burst;
     redis_eval(store_redis_for(store, a->takes ? a->run_id : a->request_id), &store->admit, STORE_DEADLINE_MS, on_reply,
                a, m.args.nkeys, m.args.argc, m.args.base, m.args.len);

@@ -17,7 +17,7 @@
  *
  * KEYS: slots, rate, claim (modes p, n, l, f) or run (u, v). ARGV: mode (p: keyed, with a place; n: without; u, v: the
  * same unkeyed; l: look only; f: look, whatever the digest) and behind the letter the caller, digest and run id as 48
- * bytes, run id, lease ms, claim TTL ms (lease + run TTL), slots (0 = no cap), rate interval us (0 = no rate), interval
+ * bytes, run id, lease ms, claim TTL ms (life + run TTL), slots (0 = no cap), rate interval us (0 = no rate), interval
  * * burst in us, the same in ms; and when there is more than that to heed: 10 key prefix, 11 the gateway's slots, 12 to
  * 14 its rate, 15 window s, 16 runs a window, 17 the gateway's, 18 to 20 caps a day in sandbox ms, paid ms and micros,
  * 21 to 23 the gateway's, 24 to 26 the hold, 27 its ms, 28 the caller's tag, 29 the caller. Answer: status
@@ -90,8 +90,10 @@ const char STORE_LUA_ADMIT[] =
     "        if s == 76 then try('SETRANGE', claim, 0, 'J') end\n"
     "        return {1, left, tat - us, 0, 0, r}\n"
     "      end\n"
-    /* The owner died or lost Redis for the whole margin. Somebody is told so now, hence it is final. */
-    "      call('SET', claim, 'U' .. string.sub(c, 2, 49) .. 'unavailable', 'PX', ARGV[5])\n"
+    /* The owner died or lost Redis for the whole lease. Somebody is told so now, hence it is final. Should the owner
+   live, its run goes on no longer than the claim was to be kept: that is never made shorter. */
+    "      call('SET', claim, 'U' .. string.sub(c, 2, 49) .. 'unavailable', 'KEEPTTL')\n"
+    "      if call('PTTL', claim) < tonumber(ARGV[5]) then call('PEXPIRE', claim, ARGV[5]) end\n"
     "      call('PUBLISH', string.match(claim, '^[^}]*}:') .. 'settled', claim)\n"
     "      return {4, left, tat - us, 0, 0, r, 'unavailable'}\n"
     "    end\n"
@@ -222,8 +224,6 @@ const char STORE_LUA_ADMIT[] =
     "      if type(try('ZADD', callers, '0', ARGV[29] .. '\\0' .. ARGV[28])) == 'number' then call('PEXPIRE', callers, "
     "'3456000000') end\n"
     "    end\n"
-    "  else\n"
-    "    hold[3] = ms + ARGV[4]\n"
     "  end\n"
     "  if holds or took > 0 then\n"
     "    hold[8], hold[9] = took, span\n"

@@ -88,6 +88,19 @@ typedef struct {
     uint32_t up_ms; /* that the store has been up, in whole looks; at most STORE_SWEEP_UP_MS */
 } store_sweep_t;
 
+/* store_renew.c: leases held here, those renewed longest ago first, and the batch of them that is under way. */
+enum { STORE_RENEW_BATCH = 64 }; /* about 1 ms of Redis' time */
+typedef struct {
+    redis_script_t script;
+    loop_timer_t timer;
+    store_lease_t *_head, *_tail;
+    size_t count;
+    bool in_flight;
+    uint64_t sent_us;
+    size_t batch_count;
+    store_lease_t *batch[STORE_RENEW_BATCH]; /* NULL: dropped meanwhile */
+} store_renew_t;
+
 struct store {
     uint32_t magic;
     loop_t *loop;
@@ -102,6 +115,7 @@ struct store {
     store_retry_t retry;
     store_spool_t spool;
     store_sweep_t sweep;
+    store_renew_t renew;
     size_t settling; /* settlements alive: in flight or listed */
     /* A command timed out and nothing was answered since. While something waits to be retried, and so probes,
      * admissions are not even sent: each would only be one more to take back. */
@@ -192,6 +206,11 @@ void store_withdraw(store_t *store, const store_settlement_t *refusal);
 /* store_sweep.c */
 void store_sweep_init(store_t *store);
 void store_sweep_dispose(store_t *store);
+
+/* store_renew.c */
+extern const char STORE_LUA_RENEW[];
+void store_renew_init(store_t *store);
+void store_renew_dispose(store_t *store);
 
 /* store_retry.c */
 void store_retry_init(store_t *store);

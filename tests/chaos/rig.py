@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT / "tests/integration"))
 import gateway as g  # noqa: E402
 import resp  # noqa: E402
 
-LEASE_MARGIN_S = 15   # STORE_LEASE_MARGIN_MS
+LEASE_MARGIN_S = 15   # STORE_LIFE_MARGIN_MS; the lease of a run of TIMEOUT_S is its life, and renewed by as much
 TIMEOUT_S = 1         # of every run here
 SWEEP_S = 10          # within which what a dead copy left is settled by another, after its lease
 LEASE_S = TIMEOUT_S + LEASE_MARGIN_S
