@@ -20,6 +20,8 @@ typedef struct link {
     grpc_channel_t *channel;
     h2_conn_t *conn;
     bool is_up;
+    bool has_carried; /* a stream, ever */
+    bool is_barren;   /* up, it had no room for any, and that was counted */
     struct link *next;
 } link_t;
 
@@ -36,6 +38,7 @@ struct grpc_call {
     size_t owed; /* window not given back */
     grpc_end_t end;
     co_t *waiter;
+    unsigned barren;   /* connections made while it waited that carried nothing */
     grpc_call_t *next; /* that waits */
 };
 
@@ -48,6 +51,8 @@ struct grpc_channel {
     link_t *links;
     size_t link_count, call_count;
     grpc_call_t *first, **last; /* calls that wait for a stream */
+    unsigned barren;            /* connections in a row that carried nothing */
+    loop_timer_t pause;         /* running: no connection is made */
 };
 
 static grpc_channel_t *check_channel(grpc_channel_t *channel)
@@ -154,7 +159,7 @@ static void connect_one(grpc_channel_t *channel)
     link->conn = h2_conn_create(channel->loop, &settings);
 }
 
-static void start_stream(grpc_call_t *call, h2_conn_t *conn)
+static void start_stream(grpc_call_t *call, link_t *link)
 {
     const grpc_target_t *target = &call->channel->target;
     const h2_header_t headers[] = {{":method", "POST"},
@@ -166,18 +171,21 @@ static void start_stream(grpc_call_t *call, h2_conn_t *conn)
                                    {"user-agent", "plimsoll-gateway"},
                                    {"x-request-id", call->end.request_id}};
     call->is_waiting = false;
-    call->stream = h2_stream_start(conn, headers, sizeof(headers) / sizeof(headers[0]), &STREAM_OPS, call);
+    link->has_carried = true;
+    link->is_barren = false;
+    call->channel->barren = 0;
+    call->stream = h2_stream_start(link->conn, headers, sizeof(headers) / sizeof(headers[0]), &STREAM_OPS, call);
     h2_stream_write(call->stream, call->early.base, call->early.len);
     buffer_dispose(&call->early);
     if (call->is_finished)
         h2_stream_finish(call->stream);
 }
 
-static h2_conn_t *with_room(const grpc_channel_t *channel)
+static link_t *with_room(const grpc_channel_t *channel)
 {
-    for (const link_t *link = channel->links; link != NULL; link = link->next) {
+    for (link_t *link = channel->links; link != NULL; link = link->next) {
         if (link->is_up && h2_conn_room(link->conn) > 0)
-            return link->conn;
+            return link;
     }
     return NULL;
 }
@@ -201,20 +209,27 @@ static grpc_call_t *take_first(grpc_channel_t *channel)
     return call;
 }
 
-static void pump(grpc_channel_t *channel)
+static void leave_queue(grpc_call_t *call)
 {
-    h2_conn_t *conn;
-    while (channel->first != NULL && (conn = with_room(channel)) != NULL)
-        start_stream(take_first(channel), conn);
-    if (channel->first != NULL && !is_connecting(channel) && channel->link_count < GRPC_CONNECTIONS_MAX)
-        connect_one(channel);
+    grpc_channel_t *channel = call->channel;
+    for (grpc_call_t **at = &channel->first; *at != NULL; at = &(*at)->next) {
+        if (*at != call)
+            continue;
+        *at = call->next;
+        if (channel->last == &call->next)
+            channel->last = at;
+        return;
+    }
 }
 
-static void on_up(void *data)
+static void pump(grpc_channel_t *channel)
 {
-    link_t *link = data;
-    link->is_up = true;
-    pump(check_channel(link->channel));
+    link_t *link;
+    while (channel->first != NULL && (link = with_room(channel)) != NULL)
+        start_stream(take_first(channel), link);
+    if (channel->first != NULL && !is_connecting(channel) && !loop_timer_is_running(&channel->pause) &&
+        channel->link_count < GRPC_CONNECTIONS_MAX)
+        connect_one(channel);
 }
 
 static void on_room(void *data)
@@ -237,17 +252,74 @@ static void drop_link(link_t *link)
     free(link);
 }
 
-/* No connection is to be had: nothing of these calls has left. */
+/* No connection is to be had: nothing of the call has left. */
+static void fail_call(grpc_call_t *call, const char *reason)
+{
+    call->is_waiting = false;
+    call->end.code = GRPC_UNAVAILABLE;
+    call->end.origin = GRPC_BY_CONNECT;
+    snprintf(call->end.message, sizeof(call->end.message), "%s", reason);
+    ended(call);
+}
+
 static void fail_waiting(grpc_channel_t *channel, const char *reason)
 {
-    while (channel->first != NULL) {
-        grpc_call_t *call = take_first(channel);
-        call->is_waiting = false;
-        call->end.code = GRPC_UNAVAILABLE;
-        call->end.origin = GRPC_BY_CONNECT;
-        snprintf(call->end.message, sizeof(call->end.message), "%s", reason);
-        ended(call);
+    while (channel->first != NULL)
+        fail_call(take_first(channel), reason);
+}
+
+/* --- connections that carry nothing: made again after a pause, and not for ever --- */
+
+static void start_pause(grpc_channel_t *channel)
+{
+    uint32_t most_ms = GRPC_PAUSE_MIN_MS;
+    for (unsigned i = 0; i < channel->barren && most_ms < GRPC_PAUSE_MAX_MS; ++i)
+        most_ms *= 2;
+    if (most_ms > GRPC_PAUSE_MAX_MS)
+        most_ms = GRPC_PAUSE_MAX_MS;
+    loop_timer_start(channel->loop, &channel->pause, most_ms / 2 + random_below(most_ms / 2 + 1));
+}
+
+static void count_barren(grpc_channel_t *channel, const char *reason)
+{
+    if (channel->first == NULL)
+        return;
+    ++channel->barren;
+    for (grpc_call_t **at = &channel->first; *at != NULL;) {
+        grpc_call_t *call = *at;
+        if (++call->barren < GRPC_BARREN_MAX) {
+            at = &call->next;
+            continue;
+        }
+        leave_queue(call);
+        call->next = NULL;
+        fail_call(call, reason);
     }
+    start_pause(channel);
+}
+
+static void on_pause(loop_timer_t *timer)
+{
+    grpc_channel_t *channel = check_channel(timer->data);
+    /* in the pause it might have got room; it keeps no place from one that has */
+    for (link_t *link = channel->links, *next; link != NULL; link = next) {
+        next = link->next;
+        if (link->is_barren && h2_conn_room(link->conn) == 0)
+            drop_link(link);
+    }
+    pump(channel);
+}
+
+static void on_up(void *data)
+{
+    link_t *link = data;
+    grpc_channel_t *channel = check_channel(link->channel);
+    link->is_up = true;
+    if (h2_conn_room(link->conn) == 0) {
+        link->is_barren = true;
+        count_barren(channel, "the server takes no calls on its connections");
+    }
+    pump(channel);
 }
 
 static void on_down(void *data, bool was_up, const char *reason)
@@ -256,6 +328,8 @@ static void on_down(void *data, bool was_up, const char *reason)
     grpc_channel_t *channel = check_channel(link->channel);
     if (!was_up)
         fail_waiting(channel, reason);
+    else if (!link->has_carried && !link->is_barren)
+        count_barren(channel, reason);
     drop_link(link);
     pump(channel);
 }
@@ -273,6 +347,7 @@ grpc_channel_t *grpc_channel_create(loop_t *loop, const grpc_target_t *target, s
     tls_stream_ref(tls);
     channel->connect_ms = connect_ms;
     channel->last = &channel->first;
+    loop_timer_init(&channel->pause, on_pause, channel);
     return channel;
 }
 
@@ -282,6 +357,7 @@ void grpc_channel_destroy(grpc_channel_t *channel)
         return;
     if (check_channel(channel)->call_count != 0)
         mem_fatal("a gRPC channel with calls has ended");
+    loop_timer_stop(&channel->pause);
     while (channel->links != NULL)
         drop_link(channel->links);
     tls_stream_unref(channel->tls);
@@ -387,19 +463,6 @@ const grpc_end_t *grpc_call_end(const grpc_call_t *call)
     if (!call->has_ended)
         mem_fatal("the end of a gRPC call that has none");
     return &call->end;
-}
-
-static void leave_queue(grpc_call_t *call)
-{
-    grpc_channel_t *channel = call->channel;
-    for (grpc_call_t **at = &channel->first; *at != NULL; at = &(*at)->next) {
-        if (*at != call)
-            continue;
-        *at = call->next;
-        if (channel->last == &call->next)
-            channel->last = at;
-        return;
-    }
 }
 
 void grpc_call_close(grpc_call_t *call)

@@ -19,6 +19,9 @@ enum {
     GRPC_MESSAGE_MAX = 4 * 1024 * 1024, /* of a message that is taken */
     GRPC_SEND_MAX = 32 * 1024 * 1024,   /* of what a call has sent and the peer's window has not let go */
     GRPC_AHEAD_MAX = 64 * 1024,         /* of whole messages nobody has taken: past it no window is given back */
+    GRPC_BARREN_MAX = 3,    /* connections made for a waiting call that carried nothing: then it ends, not sent */
+    GRPC_PAUSE_MIN_MS = 50, /* after such a connection, before another; doubles, with jitter */
+    GRPC_PAUSE_MAX_MS = 1000,
     GRPC_PATH_MAX = 127,
     GRPC_HOST_MAX = H2_HOST_MAX,
 };

@@ -679,6 +679,82 @@ static void a_channel_ends_in_any_state(void **state)
     server_stop(s);
 }
 
+/* A server in drain takes a connection and says at once that it goes away; one at its limit allows no streams. What
+ * waits ends, certainly not sent, after a few connections with pauses between them. */
+static void goes_away_at_once(conn_t *conn)
+{
+    peer_t p;
+    /* in one write, as they come from a proxy */
+    static const uint8_t both[] = {0, 0, 0, F_SETTINGS, 0, 0, 0, 0, 0, 0, 0, 8, F_GOAWAY,
+                                   0, 0, 0, 0,          0, 0, 0, 0, 0, 0, 0, 0, 0};
+    char preface[24];
+    memset(&p, 0, sizeof(p));
+    p.conn = conn;
+    if (peer_bytes(&p, preface, sizeof(preface)) && say_bytes(conn, both, sizeof(both)))
+        hold(conn);
+}
+
+static void allows_none(conn_t *conn)
+{
+    peer_t p;
+    const uint32_t settings[] = {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, 0};
+    if (peer_open_with(&p, conn, settings, 1)) {
+        while (peer_next(&p))
+            ;
+    }
+    peer_close(&p);
+}
+
+static void a_server_that_takes_no_streams_is_not_connected_to_for_ever(void **state)
+{
+    (void)state;
+    static void (*const scripts[])(conn_t *) = {goes_away_at_once, allows_none};
+    for (size_t i = 0; i < sizeof(scripts) / sizeof(scripts[0]); ++i) {
+        server_t *s = serve(scripts[i]);
+        unary_t u[4];
+        uint64_t began = clock_mono_ms();
+        for (size_t n = 0; n < 3; ++n)
+            unary_start(&u[n], 10000);
+        for (size_t n = 0; n < 3; ++n) {
+            wait_for(u[n].has_ended);
+            assert_int_equal(u[n].end.code, GRPC_UNAVAILABLE);
+            assert_int_equal(u[n].end.origin, GRPC_BY_CONNECT);
+            assert_false(u[n].end.may_have_run);
+        }
+        assert_int_equal(atomic_load(&s->connections), GRPC_BARREN_MAX);
+        assert_in_range(clock_mono_ms() - began, GRPC_PAUSE_MIN_MS * 3 / 2, 3000);
+        /* the next one has as many, after the pause of the one before */
+        unary(&u[3], 10000);
+        assert_int_equal(u[3].end.origin, GRPC_BY_CONNECT);
+        assert_int_equal(atomic_load(&s->connections), 2 * GRPC_BARREN_MAX);
+        wait_for(grpc_channel_connections(channel) == 0);
+        grpc_channel_destroy(channel);
+        channel = NULL;
+        server_stop(s);
+    }
+}
+
+/* A drain that is over: the call that waits is served on a later connection. */
+static void goes_away_twice(conn_t *conn)
+{
+    if (conn->index < GRPC_BARREN_MAX - 1)
+        goes_away_at_once(conn);
+    else
+        answers_all(conn);
+}
+
+static void a_call_outlives_connections_that_take_none(void **state)
+{
+    (void)state;
+    server_t *s = serve(goes_away_twice);
+    unary_t u;
+    unary(&u, 10000);
+    assert_true(u.is_ok);
+    assert_int_equal(atomic_load(&s->connections), GRPC_BARREN_MAX);
+    buffer_dispose(&u.answer);
+    server_stop(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -698,6 +774,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_ping_is_answered, setup, teardown),
         cmocka_unit_test_setup_teardown(no_more_streams_than_the_peer_allows, setup, teardown),
         cmocka_unit_test_setup_teardown(goaway_in_a_call, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_server_that_takes_no_streams_is_not_connected_to_for_ever, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_call_outlives_connections_that_take_none, setup, teardown),
         cmocka_unit_test_setup_teardown(a_channel_ends_in_any_state, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
