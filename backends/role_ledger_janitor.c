@@ -10,6 +10,7 @@
 
 #include "backends/meters.h"
 #include "backends/role_ledger_internal.h"
+#include "config/options.h"
 #include "core/clock.h"
 #include "core/log.h"
 #include "core/mem.h"
@@ -310,11 +311,20 @@ static void on_seen(void *data, const sandbox_seen_t *seen)
         round->seen[round->seen_count++] = *seen;
 }
 
+static uint64_t list_pause_ms(void)
+{
+#ifdef PLIMSOLL_STANDIN
+    if (option_is_set(OPT_PLIMSOLL_CLOUD_LISTING))
+        return (uint64_t)option_int(OPT_PLIMSOLL_CLOUD_LISTING);
+#endif
+    return JANITOR_LIST_MS;
+}
+
 static void list(role_ledger_t *ledger, janitor_round_t *round)
 {
     char why[LEDGER_ERROR_MAX + 1] = "";
     if (ledger->settings.sandboxes->list == NULL || ledger->installation[0] == '\0' ||
-        (ledger->listed_ms != 0 && clock_mono_ms() - ledger->listed_ms < JANITOR_LIST_MS))
+        (ledger->listed_ms != 0 && clock_mono_ms() - ledger->listed_ms < list_pause_ms()))
         return;
     round->seen = mem_alloc_array(JANITOR_LISTED_MAX, sizeof(*round->seen));
     round->is_known = mem_alloc_array(JANITOR_LISTED_MAX, sizeof(*round->is_known));

@@ -199,7 +199,8 @@ void message_list(const shape_t *shape, const char *installation, const uint8_t 
     Plimsoll__Openshell__WorkspaceSelector scope;
     char selector[64 + LEDGER_STAMP];
     scope_to(shape, &scope);
-    snprintf(selector, sizeof(selector), "plimsoll.run=1,plimsoll.installation=%.*s", LEDGER_STAMP, installation);
+    snprintf(selector, sizeof(selector), "plimsoll.run=1%s%.*s", installation != NULL ? ",plimsoll.installation=" : "",
+             LEDGER_STAMP, installation != NULL ? installation : "");
     request.page_size = OPENSHELL_PAGE;
     request.page_token = (ProtobufCBinaryData){.data = (uint8_t *)token, .len = token_len};
     request.label_selector = bytes_of(selector);

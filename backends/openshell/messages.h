@@ -73,7 +73,7 @@ void message_create(const shape_t *shape, const owner_t *owner, buffer_t *out);
 void message_get(const shape_t *shape, const char *name, buffer_t *out);
 void message_config(const shape_t *shape, const char *name, buffer_t *out);
 void message_delete(const shape_t *shape, const char *name, buffer_t *out);
-/* Every sandbox of an installation; `token` of the page before, empty for the first. */
+/* Every sandbox of an installation, or of all of them (NULL); `token` of the page before, empty for the first. */
 void message_list(const shape_t *shape, const char *installation, const uint8_t *token, size_t token_len,
                   buffer_t *out);
 /* A command: argv and environment ("NAME", "value" pairs) end with NULL, and the environment may be NULL. The gateway
@@ -104,6 +104,13 @@ bool stamp_of(const Plimsoll__Openshell__Sandbox *sandbox, char stamp[LEDGER_STA
 /* metadata.id, when it can stand in a ledger and a log: 1 to OPENSHELL_ID_MAX of [A-Za-z0-9._:-]. */
 bool id_of(const Plimsoll__Openshell__Sandbox *sandbox, char id[OPENSHELL_ID_MAX + 1]);
 int phase_of(const Plimsoll__Openshell__Sandbox *sandbox);
+/* metadata.created_time in ms since 1970; false without one. */
+bool created_of(const Plimsoll__Openshell__Sandbox *sandbox, int64_t *ms);
+/* How far the gateway's clock is before ours, in ms: it dates a creation that we asked for and saw to be done then. */
+int64_t clock_skew(int64_t created_ms, int64_t asked_ms, int64_t ready_ms);
+/* Whether it is one of ours by its marks, of another installation than this one, and past its time by
+ * OPENSHELL_STALE_MARGIN_MS at that time of the gateway's. */
+bool sandbox_is_stale(const Plimsoll__Openshell__Sandbox *sandbox, const char *installation, int64_t gateway_ms);
 /* Its conditions, for the log. */
 void conditions_of(const Plimsoll__Openshell__Sandbox *sandbox, char *out, size_t size);
 

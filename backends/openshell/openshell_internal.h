@@ -21,17 +21,19 @@ enum {
     OPENSHELL_POLL_MS = 50,       /* readiness, in the first second of waiting */
     OPENSHELL_POLL_SLOW_MS = 200, /* and later */
     OPENSHELL_POLL_FAST_FOR_MS = 1000,
-    OPENSHELL_GONE_POLL_MS = 100,    /* for the end of a deletion */
-    OPENSHELL_OVER_MS = 500,         /* a deletion that is said to be over is looked for so long */
-    OPENSHELL_INFO_MS = 5 * 1000,    /* an answer about the gateway is used again for so long */
-    OPENSHELL_UNSEEN_MS = 30 * 1000, /* later a create that was lost brings nothing forth any more */
-    OPENSHELL_SETTLE_MS = 15 * 1000, /* an entry of a dead instance's this young is left alone */
-    OPENSHELL_WORKERS = 16,          /* removals at once: each is a few seconds of waiting */
-    OPENSHELL_PAGES_MAX = 50,        /* of one listing */
-    OPENSHELL_EXEC_STARTS_MAX = 3,   /* tries to begin an exec of which nothing has left */
-    OPENSHELL_BACKSTOP_S = 10,       /* the gateway's own limit of an exec lies so much behind ours */
-    OPENSHELL_TAIL_MS = 1000,        /* after the exit event: for the stream's end */
-    OPENSHELL_GRACE_MS = 5 * 1000,   /* after a project's time: for its runner's report */
+    OPENSHELL_GONE_POLL_MS = 100,              /* for the end of a deletion */
+    OPENSHELL_OVER_MS = 500,                   /* a deletion that is said to be over is looked for so long */
+    OPENSHELL_INFO_MS = 5 * 1000,              /* an answer about the gateway is used again for so long */
+    OPENSHELL_UNSEEN_MS = 30 * 1000,           /* later a create that was lost brings nothing forth any more */
+    OPENSHELL_SETTLE_MS = 15 * 1000,           /* an entry of a dead instance's this young is left alone */
+    OPENSHELL_WORKERS = 16,                    /* removals at once: each is a few seconds of waiting */
+    OPENSHELL_PAGES_MAX = 50,                  /* of one listing */
+    OPENSHELL_STALE_MARGIN_MS = 5 * 60 * 1000, /* past its lifetime a sandbox of another installation is anybody's */
+    OPENSHELL_REAPED_MAX = 64,                 /* of those, after one listing; the next one finds the rest */
+    OPENSHELL_EXEC_STARTS_MAX = 3,             /* tries to begin an exec of which nothing has left */
+    OPENSHELL_BACKSTOP_S = 10,                 /* the gateway's own limit of an exec lies so much behind ours */
+    OPENSHELL_TAIL_MS = 1000,                  /* after the exit event: for the stream's end */
+    OPENSHELL_GRACE_MS = 5 * 1000,             /* after a project's time: for its runner's report */
     OPENSHELL_SANDBOX_MAX =
         256 * 1024, /* bytes of an answer with one sandbox; a page of them may have GRPC_MESSAGE_MAX */
     OPENSHELL_SECURE_HEAP = 64 * 1024, /* locked memory for the client key */
@@ -54,8 +56,10 @@ typedef struct {
     char environment[BACKEND_IDENTITY_MAX], policy[BACKEND_IDENTITY_MAX];
     uint32_t memory_mb, disk_mb;
     double cpus;
-    uint64_t info_us; /* when the gateway was last seen to be what it must be; 0 = never */
-    bool is_asking;   /* somebody is asking it now */
+    uint64_t info_us;          /* when the gateway was last seen to be what it must be; 0 = never */
+    bool is_asking;            /* somebody is asking it now */
+    int64_t gateway_ms;        /* what the gateway's clock said, ms since 1970 */
+    uint64_t gateway_as_of_us; /* when, monotonic; 0 = it is not known */
 } openshell_t;
 
 openshell_t *openshell_check(void *self);
@@ -95,6 +99,23 @@ Plimsoll__Openshell__Sandbox *openshell_get(openshell_t *openshell, const char *
 /* --- removal.c --- */
 
 extern backend_sandboxes_t OPENSHELL_SANDBOXES;
+
+typedef void (*openshell_seen_cb)(void *data, const Plimsoll__Openshell__Sandbox *sandbox);
+/* Every sandbox that carries the gateway's mark and `installation` (NULL: any or none), as far as the gateway's own
+ * selection goes: labels are for `found` to look at. It must not wait. False when the listing is not whole. */
+bool openshell_walk(openshell_t *openshell, const char *installation, openshell_seen_cb found, void *data,
+                    char why[LEDGER_ERROR_MAX + 1]);
+/* False: the gateway did not take the deletion. An answer alone, whatever it says, proves no absence; `is_over` when it
+ * says that there is nothing to wait for. */
+bool openshell_delete(openshell_t *openshell, const char *name, uint64_t until_us, bool *is_over,
+                      cloud_trouble_t *trouble);
+
+/* --- reaper.c: what installations left that are no more --- */
+
+/* A sandbox that was asked for at that monotonic time is READY: what this tells of the gateway's clock. */
+void openshell_note_clock(openshell_t *openshell, const Plimsoll__Openshell__Sandbox *sandbox, uint64_t asked_us);
+/* One walk; its troubles go to the log. */
+void openshell_reap(openshell_t *openshell, const char *installation);
 
 /* --- exec.c: one command in a sandbox --- */
 

@@ -66,23 +66,19 @@ static seen_t look(openshell_t *openshell, const ledger_entry_t *entry, const ch
 
 /* --- one try --- */
 
-/* False: the gateway did not take the deletion. An answer alone, whatever it says, proves no absence; `is_over` when it
- * says that there is nothing to wait for. */
-static bool delete_it(openshell_t *openshell, const char *name, uint64_t until_us, bool *is_over,
-                      char why[LEDGER_ERROR_MAX + 1])
+bool openshell_delete(openshell_t *openshell, const char *name, uint64_t until_us, bool *is_over,
+                      cloud_trouble_t *trouble)
 {
-    cloud_trouble_t trouble = {.fault = CLOUD_FINE};
     buffer_t request, answer;
     buffer_init(&request, OPENSHELL_REQUEST_MAX);
     buffer_init(&answer, CALL_REMOVE.answer_max);
     message_delete(&openshell->shape, name, &request);
-    bool is_taken = openshell_call(openshell, &CALL_REMOVE, &request, until_us, &answer, &trouble);
+    bool is_taken = openshell_call(openshell, &CALL_REMOVE, &request, until_us, &answer, trouble);
     int outcome = is_taken ? read_deletion(&answer) : 0;
-    if (!is_taken) {
-        say(why, &trouble);
-    } else if (outcome != DELETION_COMPLETED && outcome != DELETION_ACCEPTED && outcome != DELETION_ABSENT) {
-        snprintf(why, LEDGER_ERROR_MAX + 1, "DeleteSandbox: outcome %d", outcome);
-        is_taken = false;
+    if (is_taken && outcome != DELETION_COMPLETED && outcome != DELETION_ACCEPTED && outcome != DELETION_ABSENT) {
+        char detail[32];
+        snprintf(detail, sizeof(detail), "DeleteSandbox: outcome %d", outcome);
+        is_taken = cloud_trouble(trouble, CLOUD_UNKNOWN, "the OpenShell gateway did not say that it deletes", detail);
     }
     *is_over = outcome == DELETION_COMPLETED || outcome == DELETION_ABSENT;
     buffer_dispose(&request);
@@ -111,6 +107,7 @@ static sandbox_removal_t remove_one(void *self, const ledger_entry_t *entry, cha
                                     char why[LEDGER_ERROR_MAX + 1])
 {
     openshell_t *openshell = openshell_check(self);
+    cloud_trouble_t trouble = {.fault = CLOUD_FINE};
     char name[OPENSHELL_NAME + 1];
     uint64_t until_us = clock_mono_us() + JANITOR_ATTEMPT_MS * UINT64_C(1000);
     if (openshell->channel == NULL) {
@@ -120,7 +117,11 @@ static sandbox_removal_t remove_one(void *self, const ledger_entry_t *entry, cha
     openshell_name(entry->stamp, name);
     switch (look(openshell, entry, name, until_us, id, why)) {
     case SEEN_NONE:
-        return entry->id[0] != '\0' ? SANDBOX_GONE : SANDBOX_UNSEEN;
+        if (entry->id[0] == '\0')
+            return SANDBOX_UNSEEN;
+        /* a single answer about one that was there is not believed: its deletion is asked for all the same */
+        snprintf(id, LEDGER_PROVIDER_ID_MAX + 1, "%s", entry->id);
+        break;
     case SEEN_OTHER:
         return SANDBOX_GONE;
     case SEEN_OURS:
@@ -130,8 +131,10 @@ static sandbox_removal_t remove_one(void *self, const ledger_entry_t *entry, cha
         return SANDBOX_THERE;
     }
     bool is_over;
-    if (!delete_it(openshell, name, until_us, &is_over, why))
+    if (!openshell_delete(openshell, name, until_us, &is_over, &trouble)) {
+        say(why, &trouble);
         return SANDBOX_THERE;
+    }
     if (is_over)
         until_us = clock_mono_us() + OPENSHELL_OVER_MS * UINT64_C(1000);
     /* of one whose ID was just found, another of that name is not ours either */
@@ -144,25 +147,9 @@ static sandbox_removal_t remove_one(void *self, const ledger_entry_t *entry, cha
 
 typedef struct {
     const char *installation;
-    sandbox_seen_cb found;
+    openshell_seen_cb found;
     void *data;
 } listing_t;
-
-static void tell_all(const listing_t *listing, const Plimsoll__Openshell__ListResponse *page)
-{
-    for (size_t i = 0; i < page->n_sandboxes; ++i) {
-        const Plimsoll__Openshell__Sandbox *sandbox = page->sandboxes[i];
-        const ProtobufCBinaryData *label = label_of(sandbox, "plimsoll.installation");
-        char id[OPENSHELL_ID_MAX + 1];
-        sandbox_seen_t seen = {.id = ""};
-        /* what the selector asked for is looked at here too */
-        if (label == NULL || !bytes_are(*label, listing->installation) || !stamp_of(sandbox, seen.stamp) ||
-            !id_of(sandbox, id))
-            continue;
-        snprintf(seen.id, sizeof(seen.id), "%s", id);
-        listing->found(listing->data, &seen);
-    }
-}
 
 /* False when the listing ends here. `token` is the next page's. */
 static bool list_page(openshell_t *openshell, const listing_t *listing, buffer_t *token, uint64_t until_us,
@@ -183,7 +170,8 @@ static bool list_page(openshell_t *openshell, const listing_t *listing, buffer_t
     buffer_dispose(&answer);
     if (page == NULL)
         return false;
-    tell_all(listing, page);
+    for (size_t i = 0; i < page->n_sandboxes; ++i)
+        listing->found(listing->data, page->sandboxes[i]);
     buffer_clear(token);
     bool fits = buffer_append(token, page->next_page_token.data, page->next_page_token.len);
     protobuf_c_message_free_unpacked(&page->base, NULL);
@@ -192,11 +180,10 @@ static bool list_page(openshell_t *openshell, const listing_t *listing, buffer_t
     return fits;
 }
 
-static bool list_all(void *self, const char *installation, sandbox_seen_cb found, void *data,
-                     char why[LEDGER_ERROR_MAX + 1])
+bool openshell_walk(openshell_t *openshell, const char *installation, openshell_seen_cb found, void *data,
+                    char why[LEDGER_ERROR_MAX + 1])
 {
     enum { TOKEN_MAX = 4096 };
-    openshell_t *openshell = openshell_check(self);
     listing_t listing = {.installation = installation, .found = found, .data = data};
     uint64_t until_us = clock_mono_us() + JANITOR_ATTEMPT_MS * UINT64_C(1000);
     buffer_t token;
@@ -216,6 +203,36 @@ static bool list_all(void *self, const char *installation, sandbox_seen_cb found
 End:
     buffer_dispose(&token);
     return is_whole;
+}
+
+typedef struct {
+    const char *installation;
+    sandbox_seen_cb found;
+    void *data;
+} own_t;
+
+static void on_own(void *data, const Plimsoll__Openshell__Sandbox *sandbox)
+{
+    const own_t *own = data;
+    const ProtobufCBinaryData *label = label_of(sandbox, "plimsoll.installation");
+    char id[OPENSHELL_ID_MAX + 1];
+    sandbox_seen_t seen = {.id = ""};
+    /* what the selector asked for is looked at here too */
+    if (label == NULL || !bytes_are(*label, own->installation) || !stamp_of(sandbox, seen.stamp) || !id_of(sandbox, id))
+        return;
+    snprintf(seen.id, sizeof(seen.id), "%s", id);
+    own->found(own->data, &seen);
+}
+
+static bool list_all(void *self, const char *installation, sandbox_seen_cb found, void *data,
+                     char why[LEDGER_ERROR_MAX + 1])
+{
+    openshell_t *openshell = openshell_check(self);
+    own_t own = {.installation = installation, .found = found, .data = data};
+    if (!openshell_walk(openshell, installation, on_own, &own, why))
+        return false;
+    openshell_reap(openshell, installation);
+    return true;
 }
 
 backend_sandboxes_t OPENSHELL_SANDBOXES = {

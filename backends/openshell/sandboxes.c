@@ -159,6 +159,8 @@ static look_t look(openshell_t *openshell, const cloud_box_t *box, const char *n
         seen = LOOK_COMING;
     else
         not_coming(sandbox, trouble);
+    if (seen == LOOK_READY)
+        openshell_note_clock(openshell, sandbox, box->asked_us);
     protobuf_c_message_free_unpacked(&sandbox->base, NULL);
     return seen;
 }

@@ -463,6 +463,49 @@ def test_deaths_of_the_role_leave_nothing():
         service.settle(60)
 
 
+def test_what_a_lost_installation_left_is_deleted_and_nothing_else_is():
+    """Redis lost its data: what was made before carries an identity that nobody has any more. It goes when it is past its time by five minutes, by the gateway's
+    own clock; a living neighbour's sandbox is never touched."""
+    lifetime, margin = 60, 5 * 60
+
+    def plant(number, age_s, **labels):
+        stamp = f"{number:x}" * 32
+        mine = {"plimsoll.run": "1", "plimsoll.stamp": stamp, "plimsoll.installation": "e" * 32, "plimsoll.instance": "e" * 16, "plimsoll.lifetime": str(lifetime)}
+        mine = {k: v for k, v in {**mine, **{"plimsoll." + k: v for k, v in labels.items()}}.items() if v is not None}
+        service.cloud.admin("POST", "sandboxes", {"name": "plp-" + stamp[:14], "labels": mine, "age_ms": int(age_s * 1000)})
+        return "plp-" + stamp[:14]
+
+    with served(PLIMSOLL_CLOUD_LISTING="100ms") as service:
+        service.mark()
+        lost = {plant(1, lifetime + margin + 5), plant(2, 86400), plant(3, lifetime + margin + 3)}
+        kept = {plant(4, 1), plant(5, lifetime + margin - 60), plant(6, 86400, lifetime=None), plant(7, 86400, lifetime="soon"), plant(8, 86400, run=None),
+                plant(9, 86400, installation=None), plant(10, 86400, lifetime=str(2 * 86400))}
+        g.wait_for(lambda: len(service.gw.log_lines("sandbox of a lost installation deleted")) == len(lost), "the lost ones to be deleted", 30)
+        g.wait_for(lambda: {s["name"] for s in service.cloud.state()["sandboxes"]} == kept, "the others to be all there is", 10)
+        # and once more round, with a run in between
+        assert service.snippet().status == 200
+        before = service.calls().count("ListSandboxes")
+        g.wait_for(lambda: service.calls().count("ListSandboxes") >= before + 4, "two more rounds", 30)
+        assert {s["name"] for s in service.cloud.state()["sandboxes"]} == kept
+        assert service.calls().count("DeleteSandbox") == len(lost) + 1
+        assert service.cloud.violations() == []
+        service.cloud.reset()
+
+
+def test_one_answer_that_it_is_not_there_ends_no_entry_before_its_deletion_was_asked_for():
+    """GetSandbox says NOT_FOUND, once, of a sandbox that is there."""
+    with served() as service:
+        answer = service.gw.in_background("setTimeout(() => {}, 1500)", path=RUN)
+        sandbox, = g.wait_for(lambda: [s for s in service.cloud.state()["sandboxes"] if s["execs"]], "the code to run")
+        service.mark()
+        service.cloud.fault("GetSandbox", "status", code="NOT_FOUND", times=1)
+        assert answer.join().status == 200
+        g.wait_for(lambda: service.ledger() == 0, "the ledger to be empty")
+        assert service.calls()[:2] == ["GetSandbox", "DeleteSandbox"], sandbox
+        service.cloud.clear_faults()
+        service.settle(10)
+
+
 # -- its connection --
 
 

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "backends/openshell/messages.h"
+#include "backends/openshell/openshell_internal.h"
 #include "backends/openshell/wire.h"
 #include "core/hex.h"
 
@@ -547,6 +548,95 @@ static void answers_that_cannot_be_read(void **state)
     buffer_dispose(&bytes);
 }
 
+/* --- what a lost installation left --- */
+
+static ProtobufCBinaryData text(const char *value)
+{
+    return (ProtobufCBinaryData){.data = (uint8_t *)value, .len = strlen(value)};
+}
+
+/* A sandbox with our five labels, of which one may be another or (NULL) missing. */
+static bool is_stale_with(const char *key, const char *value, int phase, int64_t created_s, int64_t now_ms)
+{
+    static const char *const keys[] = {"plimsoll.installation", "plimsoll.instance", "plimsoll.lifetime",
+                                       "plimsoll.run", "plimsoll.stamp"};
+    const char *values[] = {INSTALLATION, INSTANCE, "60", "1", STAMP};
+    Plimsoll__Openshell__Pair pairs[5], *list[5];
+    Plimsoll__Openshell__Timestamp created = PLIMSOLL__OPENSHELL__TIMESTAMP__INIT;
+    Plimsoll__Openshell__ObjectMeta metadata = PLIMSOLL__OPENSHELL__OBJECT_META__INIT;
+    Plimsoll__Openshell__SandboxStatus status = PLIMSOLL__OPENSHELL__SANDBOX_STATUS__INIT;
+    Plimsoll__Openshell__Sandbox sandbox = PLIMSOLL__OPENSHELL__SANDBOX__INIT;
+    size_t count = 0;
+    for (size_t i = 0; i < 5; ++i) {
+        const char *is = key != NULL && strcmp(key, keys[i]) == 0 ? value : values[i];
+        if (is == NULL)
+            continue;
+        plimsoll__openshell__pair__init(&pairs[count]);
+        pairs[count].key = text(keys[i]);
+        pairs[count].value = text(is);
+        list[count] = &pairs[count];
+        ++count;
+    }
+    created.seconds = created_s;
+    metadata.id = text("an-id");
+    metadata.name = text(NAME);
+    metadata.labels = list;
+    metadata.n_labels = count;
+    metadata.created_time = created_s != 0 ? &created : NULL;
+    status.phase = phase;
+    sandbox.metadata = &metadata;
+    sandbox.status = &status;
+    return sandbox_is_stale(&sandbox, "00000000000000000000000000000001", now_ms);
+}
+
+static void only_what_is_ours_by_its_marks_and_well_past_its_time_is_stale(void **state)
+{
+    (void)state;
+    const int64_t born = 1790000000, due = (born + 60 + 5 * 60) * 1000, later = due + 1;
+    static const struct {
+        const char *key, *value;
+    } left_alone[] = {
+        {"plimsoll.installation", "00000000000000000000000000000001"}, /* our own: its ledger's business */
+        {"plimsoll.installation", NULL},
+        {"plimsoll.run", NULL},
+        {"plimsoll.run", "0"},
+        {"plimsoll.run", "11"},
+        {"plimsoll.stamp", NULL},
+        {"plimsoll.stamp", "ffffffffffffffffffffffffffffffff"}, /* not the one its name follows from */
+        {"plimsoll.lifetime", NULL},
+        {"plimsoll.lifetime", ""},
+        {"plimsoll.lifetime", "0"},
+        {"plimsoll.lifetime", "-60"},
+        {"plimsoll.lifetime", "+60"},
+        {"plimsoll.lifetime", "60s"},
+        {"plimsoll.lifetime", "61"}, /* a second to go */
+        {"plimsoll.lifetime", "4294967296"},
+        {"plimsoll.lifetime", "18446744073709551676"}, /* 60 in 64 bits */
+    };
+    assert_true(is_stale_with(NULL, NULL, PHASE_READY, born, later));
+    assert_true(is_stale_with(NULL, NULL, PHASE_ERROR, born, later));
+    assert_false(is_stale_with(NULL, NULL, PHASE_READY, born, due));
+    assert_false(is_stale_with(NULL, NULL, PHASE_DELETING, born, later));
+    assert_false(is_stale_with(NULL, NULL, PHASE_READY, 0, later));
+    assert_false(is_stale_with(NULL, NULL, PHASE_READY, -1, later));
+    assert_false(is_stale_with(NULL, NULL, PHASE_READY, INT64_MAX, later));
+    for (size_t i = 0; i < sizeof(left_alone) / sizeof(left_alone[0]); ++i) {
+        if (is_stale_with(left_alone[i].key, left_alone[i].value, PHASE_READY, born, later))
+            fail_msg("stale with %s=%s", left_alone[i].key, left_alone[i].value != NULL ? left_alone[i].value : "-");
+    }
+}
+
+/* Spec 4.2, step 6. */
+static void the_gateways_clock_is_told_by_what_it_dates(void **state)
+{
+    (void)state;
+    assert_int_equal(clock_skew(9000, 10000, 12000), 0);
+    assert_int_equal(clock_skew(8999, 10000, 12000), -1001);
+    assert_int_equal(clock_skew(11000, 10000, 12000), 0);
+    assert_int_equal(clock_skew(13000, 10000, 12000), 0);
+    assert_int_equal(clock_skew(13001, 10000, 12000), 1001);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -562,6 +652,8 @@ int main(void)
         cmocka_unit_test(configs_read_back),
         cmocka_unit_test(gateways),
         cmocka_unit_test(answers_that_cannot_be_read),
+        cmocka_unit_test(only_what_is_ours_by_its_marks_and_well_past_its_time_is_stale),
+        cmocka_unit_test(the_gateways_clock_is_told_by_what_it_dates),
     };
     return cmocka_run_group_tests(tests, make_shape, drop_shape);
 }
