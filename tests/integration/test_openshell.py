@@ -492,6 +492,31 @@ def test_what_a_lost_installation_left_is_deleted_and_nothing_else_is():
         service.cloud.reset()
 
 
+def test_what_ran_when_redis_lost_its_data_and_nobody_was_left_goes_in_its_time():
+    """The gateway is killed, Redis comes back empty, and the new identity selects nothing of the old one's. An hour later, by the OpenShell gateway's clock, it goes."""
+    redis = g.Redis().start()
+    try:
+        with served(PLIMSOLL_REDIS_URL=redis.url, PLIMSOLL_CLOUD_LISTING="100ms") as service:
+            gw, cloud = service.gw, service.cloud
+            service.mark()
+            with gw.connect() as c:
+                c.send(g.request(RUN, json.dumps(g.javascript("setTimeout(() => {}, 60000)", timeoutMs=60000)).encode(), gw.headers()))
+                old, = g.wait_for(lambda: [s for s in cloud.state()["sandboxes"] if s["execs"]], "the code to run")
+                gw.kill_rest()
+            assert redis.command("FLUSHALL") == b"+OK"
+            gw.start()
+            service.ready()
+            service.mark()
+            g.wait_for(lambda: len(service.calls("ListSandboxes")) >= 3, "it to be looked for", 30)
+            assert [s["id"] for s in cloud.state()["sandboxes"]] == [old["id"]]
+            cloud.clock(advance_ms=3600 * 1000)
+            assert service.snippet().status == 200  # tells the hour
+            service.settle(30)
+            assert len(gw.log_lines("sandbox of a lost installation deleted")) == 1
+    finally:
+        redis.stop()
+
+
 def test_one_answer_that_it_is_not_there_ends_no_entry_before_its_deletion_was_asked_for():
     """GetSandbox says NOT_FOUND, once, of a sandbox that is there."""
     with served() as service:
