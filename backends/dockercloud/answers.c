@@ -165,7 +165,7 @@ static const char *read_stream(const json_t *json, const char *key, size_t cap, 
 
 static const char *read_exit(const json_t *json, int *out)
 {
-    enum { EXIT_MIN = -255, EXIT_MAX = 255 };
+    enum { EXIT_MIN = 0, EXIT_MAX = 255 };
     const json_t *value = json_object_get(json, "exitCode");
     if (value == NULL || json_is_null(value))
         return NULL; /* zero */
@@ -175,6 +175,19 @@ static const char *read_exit(const json_t *json, int *out)
     return NULL;
 }
 
+/* What has its default is left out, so nothing at all is a command that ended well and wrote nothing; something else in
+ * its place is no verdict. */
+static bool is_result(const json_t *json)
+{
+    static const char *const fields[] = {"exitCode", "stdout", "stderr", "incomplete"};
+    if (!json_is_object(json) || dc_is_error(json))
+        return false;
+    for (size_t i = 0; i < COUNT_OF(fields); ++i)
+        if (json_object_get(json, fields[i]) != NULL)
+            return true;
+    return json_object_size(json) == 0;
+}
+
 const char *dc_exec_read(const json_t *json, size_t stream_cap, dc_exec_t *out, bool *is_flood)
 {
     const char *why;
@@ -182,7 +195,7 @@ const char *dc_exec_read(const json_t *json, size_t stream_cap, dc_exec_t *out, 
     *is_flood = false;
     buffer_init(&out->out, stream_cap);
     buffer_init(&out->err, stream_cap);
-    if (!json_is_object(json))
+    if (!is_result(json))
         return "the command's result is none";
     if ((why = read_exit(json, &out->exit_code)) != NULL)
         return why;

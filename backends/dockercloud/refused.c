@@ -117,6 +117,11 @@ bool dc_refused_of(const json_t *error, dc_refused_t *out)
     return true;
 }
 
+bool dc_is_error(const json_t *json)
+{
+    return json_object_get(json, "code") != NULL;
+}
+
 /* A 404 nobody signed is a route that is not served, never "the sandbox is gone". */
 static dc_code_t code_of_status(dc_api_t api, int status)
 {

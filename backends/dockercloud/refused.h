@@ -51,6 +51,8 @@ void dc_refused_read(dc_api_t api, int status, const void *body, size_t len, dc_
 /* Of an object {"code", "message", "details"?}, the code a name or a number: an operation's error, an end frame's, a
  * file's. False when it is none; `out` then says CODE_UNKNOWN. */
 bool dc_refused_of(const json_t *error, dc_refused_t *out);
+/* An error in the place of what a success has: none of the API's messages has a `code` of its own. */
+bool dc_is_error(const json_t *json);
 /* The create may have been accepted all the same (spec 4.5). */
 bool dc_code_is_unsure(dc_code_t code);
 
