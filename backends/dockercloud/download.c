@@ -63,6 +63,7 @@ void download_begin(download_t *d)
         file->is_asked = file->is_seen = file->is_whole = file->is_passed = false;
     }
     d->at = -1;
+    d->unnamed = 0;
     d->problem = NULL;
 }
 
@@ -132,15 +133,33 @@ bool download_absent(download_t *d, const char *path)
     if (path != NULL)
         return take_path(d, path) >= 0;
     close_file(d);
+    ++d->unnamed;
     return true;
+}
+
+static bool is_silent(const download_file_t *file)
+{
+    return file->is_wanted && file->is_asked && !file->is_seen;
+}
+
+static size_t count_silent(const download_t *d)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < d->plan->artifact_count; ++i)
+        count += is_silent(&d->files[i]);
+    return count;
 }
 
 void download_end(download_t *d)
 {
     close_file(d);
-    for (size_t i = 0; i < d->plan->artifact_count; ++i)
+    bool has_silent = count_silent(d) > d->unnamed;
+    for (size_t i = 0; i < d->plan->artifact_count; ++i) {
+        if (is_silent(&d->files[i]) && has_silent)
+            d->files[i].is_passed = true;
         if (d->files[i].is_asked)
             d->files[i].is_wanted = false;
+    }
 }
 
 bool download_cut(download_t *d)

@@ -25,6 +25,7 @@ typedef struct {
         bool is_passed;  /* it does not fit */
     } * files;           /* of the plan's artifacts */
     size_t bytes;        /* held in them */
+    size_t unnamed;      /* of the present answer's absent files */
     int at;              /* the file that is being received; -1 = none */
     const char *problem; /* a literal: the answer makes no sense */
 } download_t;
@@ -46,7 +47,7 @@ bool download_file(download_t *download, const char *path);
 bool download_bytes(download_t *download, const void *bytes, size_t len);
 /* NULL: one that was not named. */
 bool download_absent(download_t *download, const char *path);
-/* The answer is whole. */
+/* The answer is whole. A path that it says nothing of did not come, as one that does not fit. */
 void download_end(download_t *download);
 /* The answer grew past its bound: the file that was on its way is given up, and those behind it, which would not count
  * without it. False when there is none, so asking again would not help. */

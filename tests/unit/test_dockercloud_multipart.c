@@ -326,6 +326,31 @@ static void absent_ones_set_no_flag(void **state)
     tear_down(&a);
 }
 
+static void silence_is_no_absence(void **state)
+{
+    artifacts_t a;
+    (void)state;
+    /* not a word on any of them */
+    set_up(&a, 10);
+    ask_all(&a.download);
+    download_end(&a.download);
+    assert_true(download_is_done(&a.download));
+    download_finish(&a.download, &a.result);
+    assert_int_equal(a.result.artifact_count, 0);
+    assert_true(a.result.is_artifacts_truncated);
+    tear_down(&a);
+    /* on one of three: an absent one without its name is one of the other two, and there is one more */
+    set_up(&a, 10);
+    ask_all(&a.download);
+    assert_true(download_file(&a.download, "/p/a") && download_bytes(&a.download, "1", 1));
+    assert_true(download_absent(&a.download, NULL));
+    download_end(&a.download);
+    download_finish(&a.download, &a.result);
+    assert_int_equal(a.result.artifact_count, 1);
+    assert_true(a.result.is_artifacts_truncated);
+    tear_down(&a);
+}
+
 static void what_was_not_asked_for(void **state)
 {
     artifacts_t a;
@@ -412,6 +437,7 @@ int main(void)
         cmocka_unit_test(forms),
         cmocka_unit_test(artifacts_that_fit),
         cmocka_unit_test(absent_ones_set_no_flag),
+        cmocka_unit_test(silence_is_no_absence),
         cmocka_unit_test(what_was_not_asked_for),
         cmocka_unit_test(an_endless_answer_costs_one_file_and_those_behind_it),
         cmocka_unit_test(answers_add_up),
