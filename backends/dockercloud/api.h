@@ -18,10 +18,11 @@
 #include "backends/role_ledger.h"
 
 enum {
-    DC_CALL_MS = 20 * 1000, /* one management call */
-    DC_POLL_FIRST_MS = 50,  /* the first of them; doubles */
-    DC_POLL_MS = 250,       /* between two looks at a sandbox (spec 2.3) */
-    DC_LOOKS_MAX = 8,       /* at a sandbox whose deletion was answered and that shows no sign of it */
+    DC_CALL_MS = 20 * 1000,  /* one management call */
+    DC_POLL_FIRST_MS = 50,   /* the first of them; doubles */
+    DC_POLL_MS = 250,        /* between two looks at a sandbox (spec 2.3) */
+    DC_LOOKS_MAX = 8,        /* at a sandbox whose deletion was answered and that shows no sign of it */
+    DC_UNMAKE_MS = 5 * 1000, /* for deleting what a create that failed left, and for seeing it gone */
     DC_LIST_PAGES_MAX = 50,
     DC_ETAG_REREADS_MAX = 5,            /* of one deletion whose ETag was stale (2.10) */
     DC_REPLAY_MIN_MS = 5 * 1000,        /* a create is repeated only with so much left (4.5) */
@@ -96,6 +97,7 @@ typedef struct {
     const void *body;
     size_t body_len;
     cloud_repeat_t repeat;
+    int success[2];         /* the statuses that are one; none = 200 alone */
     bool may_repeat_denied; /* a fresh bearer may be tried: nothing is done twice (spec 1) */
     uint32_t limit_ms;
     uint64_t deadline_us;
@@ -112,12 +114,14 @@ bool dc_call(dc_t *dc, const dc_call_t *call, cloud_answer_t *answer, dc_refused
 /* The same, and the answer's JSON object, to json_decref; NULL with the trouble, which is PROTOCOL when the answer was
  * none. */
 json_t *dc_call_json(dc_t *dc, const dc_call_t *call, dc_refused_t *refused, cloud_trouble_t *trouble);
+/* A call that failed did so because its success was longer than is read of one. */
+bool dc_is_flood(const cloud_answer_t *answer);
 /* The fault that a code means for a call that is sent once. */
 cloud_fault_t dc_fault_of(const dc_refused_t *refused);
 /* PROTOCOL, with a literal for the log. Always false. */
 bool dc_senseless(cloud_trouble_t *trouble, const char *why);
-/* Trouble of an operation or of an end frame. Always false. */
-bool dc_refused_trouble(dc_t *dc, const dc_refused_t *refused, cloud_trouble_t *trouble);
+/* Trouble of an operation or of an end frame; `box`: at whose endpoint, or NULL. Always false. */
+bool dc_refused_trouble(dc_t *dc, const cloud_box_t *box, const dc_refused_t *refused, cloud_trouble_t *trouble);
 
 /* The sandbox in `json` is the answer to our create: takes it into the box when it is ours. False with the trouble. */
 bool dc_take_created(dc_t *dc, cloud_box_t *box, const json_t *json, cloud_trouble_t *trouble);

@@ -26,6 +26,7 @@ struct dc_bearer {
     cloud_http_t *http;
     const dc_settings_t *settings;
     char *token;              /* sodium_malloc of DC_TOKEN_MAX + 1; "" when there is none */
+    char *former;             /* the same, of the one before it */
     uint64_t number;          /* of the present token; grows */
     uint64_t end_us, life_ms; /* life_ms: when it was new */
     bool is_exchanging;
@@ -42,9 +43,10 @@ dc_bearer_t *dc_bearer_create(cloud_http_t *http, const dc_settings_t *settings)
     bearer->http = http;
     bearer->settings = settings;
     bearer->token = sodium_malloc(DC_TOKEN_MAX + 1);
-    if (bearer->token == NULL)
+    bearer->former = sodium_malloc(DC_TOKEN_MAX + 1);
+    if (bearer->token == NULL || bearer->former == NULL)
         mem_fatal("no locked memory for a bearer");
-    bearer->token[0] = '\0';
+    bearer->token[0] = bearer->former[0] = '\0';
     return bearer;
 }
 
@@ -55,6 +57,7 @@ void dc_bearer_destroy(dc_bearer_t *bearer)
     if (bearer->is_exchanging || bearer->waiters != NULL)
         mem_fatal("a bearer is waited for while it goes");
     sodium_free(bearer->token);
+    sodium_free(bearer->former);
     free(bearer);
 }
 
@@ -103,6 +106,13 @@ static void judge(cloud_trouble_t *trouble)
         trouble->retry_after_ms = retry_after_ms;
 }
 
+static void retire(dc_bearer_t *bearer)
+{
+    if (bearer->token[0] != '\0')
+        snprintf(bearer->former, DC_TOKEN_MAX + 1, "%s", bearer->token);
+    sodium_memzero(bearer->token, DC_TOKEN_MAX + 1);
+}
+
 static bool take_answer(dc_bearer_t *bearer, cloud_answer_t *answer, uint64_t sent_us, cloud_trouble_t *trouble)
 {
     const char *why, *token = NULL;
@@ -113,6 +123,7 @@ static bool take_answer(dc_bearer_t *bearer, cloud_answer_t *answer, uint64_t se
     if (json != NULL && (token = dc_access_token(json)) != NULL)
         life_ms = dc_bearer_life_ms(token, clock_wall_ms());
     if (life_ms > 0) {
+        retire(bearer);
         snprintf(bearer->token, DC_TOKEN_MAX + 1, "%s", token);
         bearer->end_us = sent_us + life_ms * 1000;
         bearer->life_ms = life_ms;
@@ -281,6 +292,12 @@ void dc_bearer_drop(dc_bearer_t *bearer, uint64_t number)
 {
     if (bearer->number != number)
         return;
-    sodium_memzero(bearer->token, DC_TOKEN_MAX + 1);
+    retire(bearer);
     bearer->end_us = 0;
+}
+
+void dc_bearer_secrets(const dc_bearer_t *bearer, cloud_secrets_t *secrets)
+{
+    cloud_secrets_add(secrets, bearer->token);
+    cloud_secrets_add(secrets, bearer->former);
 }

@@ -34,6 +34,9 @@ void dc_bearer_destroy(dc_bearer_t *bearer);
  */
 const char *dc_bearer_get(dc_bearer_t *bearer, uint64_t deadline_us, uint32_t need_ms, uint64_t *number,
                           cloud_trouble_t *trouble);
+/* What must not be repeated: the bearer at hand, and the one before it, which a call under way may have been sent with.
+ * Borrowed. */
+void dc_bearer_secrets(const dc_bearer_t *bearer, cloud_secrets_t *secrets);
 /* The API refused the one of that number: it is not given out again. */
 void dc_bearer_drop(dc_bearer_t *bearer, uint64_t number);
 /* How long a bearer that was received now may be used, in ms: by what it says itself against the wall clock, cut to

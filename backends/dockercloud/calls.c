@@ -48,13 +48,24 @@ bool dc_senseless(cloud_trouble_t *trouble, const char *why)
     return cloud_trouble(trouble, CLOUD_PROTOCOL, "Docker Cloud's answer makes no sense", why);
 }
 
-static void describe(dc_t *dc, const dc_refused_t *refused, char out[CLOUD_TEXT_LOG_MAX + 1])
+/* What is held now and must not be repeated, whatever it looks like: neither a bearer nor a credential need be a JWT.
+ * Borrowed, until the next wait of the coroutine. */
+static cloud_secrets_t secrets_of(const dc_t *dc, const cloud_box_t *box)
 {
-    char text[CLOUD_TEXT_LOG_MAX + 1];
-    cloud_text_scrub(&dc->secrets, refused->message, strlen(refused->message), CLOUD_TEXT_LOG_MAX - 128, text);
-    snprintf(out, CLOUD_TEXT_LOG_MAX + 1, "%s%s%s%s%s: %s", dc_code_name(refused->code),
-             refused->reason[0] != '\0' ? " (" : "", refused->reason, refused->reason[0] != '\0' ? ")" : "",
-             refused->is_quota ? ", a quota" : "", text);
+    cloud_secrets_t secrets = dc->secrets;
+    dc_bearer_secrets(dc->bearer, &secrets);
+    if (box != NULL)
+        cloud_secrets_add(&secrets, dc_own(box)->credential);
+    return secrets;
+}
+
+static void describe(const cloud_secrets_t *secrets, const dc_refused_t *refused, char out[CLOUD_TEXT_LOG_MAX + 1])
+{
+    char text[CLOUD_TEXT_LOG_MAX + 1], reason[REFUSED_REASON_MAX + 1];
+    cloud_text_scrub(secrets, refused->message, strlen(refused->message), CLOUD_TEXT_LOG_MAX - 128, text);
+    cloud_text_scrub(secrets, refused->reason, strlen(refused->reason), REFUSED_REASON_MAX, reason);
+    snprintf(out, CLOUD_TEXT_LOG_MAX + 1, "%s%s%s%s%s: %s", dc_code_name(refused->code), reason[0] != '\0' ? " (" : "",
+             reason, reason[0] != '\0' ? ")" : "", refused->is_quota ? ", a quota" : "", text);
 }
 
 static const char *message_of(cloud_fault_t fault)
@@ -71,13 +82,13 @@ static const char *message_of(cloud_fault_t fault)
     }
 }
 
-bool dc_refused_trouble(dc_t *dc, const dc_refused_t *refused, cloud_trouble_t *trouble)
+static bool refused_trouble(const cloud_secrets_t *secrets, const dc_refused_t *refused, cloud_trouble_t *trouble)
 {
     char detail[CLOUD_TEXT_LOG_MAX + 1];
     cloud_fault_t fault = dc_fault_of(refused);
     uint32_t retry_after_ms = trouble->retry_after_ms;
 
-    describe(dc, refused, detail);
+    describe(secrets, refused, detail);
     cloud_trouble(trouble, fault, message_of(fault), detail);
     if (fault != CLOUD_BUSY)
         return false;
@@ -89,10 +100,24 @@ bool dc_refused_trouble(dc_t *dc, const dc_refused_t *refused, cloud_trouble_t *
     return false;
 }
 
-/* An answer that is no success: its code decides, but for two things the code does not tell. A 429 was turned away at
- * the door, whatever stands in it; and of a read no fault means that something may have been done. */
-static void judge(dc_t *dc, const dc_call_t *call, const cloud_answer_t *answer, dc_refused_t *refused,
-                  cloud_trouble_t *trouble)
+bool dc_refused_trouble(dc_t *dc, const cloud_box_t *box, const dc_refused_t *refused, cloud_trouble_t *trouble)
+{
+    const cloud_secrets_t secrets = secrets_of(dc, box);
+    return refused_trouble(&secrets, refused, trouble);
+}
+
+/* A 429 is want of room or of rate, but for a call that changes something only when its code says that it was turned
+ * away: an edge's own, which says nothing, may have come after the service took the call (Connect; REST's contract
+ * has no other 429). */
+static bool is_at_its_limit(const dc_call_t *call, const dc_refused_t *refused)
+{
+    return call->repeat == CLOUD_READ || !dc_code_is_unsure(refused->code);
+}
+
+/* An answer that is no success: its code decides, but for two things the code does not tell: what a 429 is, and that of
+ * a read no fault means that something may have been done. */
+static void judge(dc_t *dc, const dc_call_t *call, const cloud_secrets_t *secrets, const cloud_answer_t *answer,
+                  dc_refused_t *refused, cloud_trouble_t *trouble)
 {
     char detail[CLOUD_TEXT_LOG_MAX + 1];
     bool is_redirect = trouble->status >= 300 && trouble->status < 400;
@@ -102,10 +127,11 @@ static void judge(dc_t *dc, const dc_call_t *call, const cloud_answer_t *answer,
     dc_refused_read(dc->settings.api, trouble->status, answer->http.body.base, answer->http.body.len, refused);
     if (is_redirect)
         return;
+    was_busy = was_busy && is_at_its_limit(call, refused);
     if (!was_busy)
         trouble->retry_after_ms = 0;
     if (refused->is_told || !was_busy)
-        dc_refused_trouble(dc, refused, trouble);
+        refused_trouble(secrets, refused, trouble);
     if (was_busy && trouble->fault != CLOUD_BUSY && trouble->fault != CLOUD_DENIED) {
         snprintf(detail, sizeof(detail), "%s", trouble->detail);
         cloud_trouble(trouble, CLOUD_BUSY, message_of(CLOUD_BUSY), detail);
@@ -130,16 +156,31 @@ static uint32_t limit_of(const dc_call_t *call)
     return call->limit_ms > 0 && call->limit_ms < left_ms ? call->limit_ms : left_ms;
 }
 
+static bool is_success(const dc_call_t *call, int status)
+{
+    if (call->success[0] == 0)
+        return status == 200;
+    return status == call->success[0] || status == call->success[1];
+}
+
+bool dc_is_flood(const cloud_answer_t *answer)
+{
+    return answer->http.outcome == HTTP_TOO_LARGE && answer->http.status == 200;
+}
+
 /* Copies the credential before anything waits. */
 static bool call_with(dc_t *dc, const dc_call_t *call, const char *credential, cloud_answer_t *answer,
                       dc_refused_t *refused, cloud_trouble_t *trouble)
 {
     const char *lines[LINES_MAX];
+    static const char scheme[] = "Authorization: Bearer ";
     char type[128], timeout[LINE_MAX_BYTES];
     size_t count = 0;
     cloud_header_t authorization;
 
-    cloud_header_make(&authorization, "Authorization: Bearer ", credential);
+    cloud_secrets_t secrets = secrets_of(dc, NULL);
+    cloud_header_make(&authorization, scheme, credential);
+    cloud_secrets_add(&secrets, authorization.line + strlen(scheme));
     lines[count++] = authorization.line;
     lines[count++] = "Accept-Encoding: identity";
     if (call->body != NULL) {
@@ -164,14 +205,18 @@ static bool call_with(dc_t *dc, const dc_call_t *call, const char *credential, c
                                      .limit_ms = call->limit_ms,
                                      .deadline_us = call->deadline_us,
                                      .response_max = call->response_max > 0 ? call->response_max : CLOUD_OBJECT_MAX,
+                                     .secrets = &secrets,
                                      .on_head = call->on_head,
                                      .on_data = call->on_data,
                                      .data = call->data};
     bool is_done = cloud_call(dc->http, &request, answer, trouble);
-    cloud_header_wipe(&authorization);
     *refused = (dc_refused_t){.code = CODE_OK};
     if (!is_done && trouble->status >= 300)
-        judge(dc, call, answer, refused, trouble);
+        judge(dc, call, &secrets, answer, refused, trouble);
+    cloud_header_wipe(&authorization);
+    /* "Accepted", a part, or nothing at all is not the success that was asked for. */
+    if (is_done && !is_success(call, trouble->status))
+        is_done = dc_senseless(trouble, "the answer's status is not the documented success's");
     return is_done;
 }
 
@@ -254,16 +299,16 @@ static void take_etag(const cloud_answer_t *answer, char out[DC_ETAG_MAX + 1])
 json_t *dc_call_json(dc_t *dc, const dc_call_t *call, dc_refused_t *refused, cloud_trouble_t *trouble)
 {
     cloud_answer_t answer;
-    const char *why = "the answer is not the documented success";
+    const char *why = NULL;
     json_t *json = NULL;
 
     if (dc_call(dc, call, &answer, refused, trouble)) {
-        /* A unary success of Connect is 200 and nothing else. */
-        if (dc->settings.api == DC_REST || answer.http.status == 200)
-            json = cloud_json_read(answer.http.body.base, answer.http.body.len, &why);
+        json = cloud_json_read(answer.http.body.base, answer.http.body.len, &why);
         if (call->etag != NULL)
             take_etag(&answer, call->etag);
-        if (json == NULL || !json_is_object(json)) {
+        if (json != NULL && (!json_is_object(json) || dc_is_error(json)))
+            why = "the answer is no message of the API's";
+        if (json == NULL || !json_is_object(json) || dc_is_error(json)) {
             json_decref(json);
             json = NULL;
             dc_senseless(trouble, why);
@@ -299,7 +344,8 @@ bool dc_may_become_ready(dc_t *dc, const dc_sandbox_t *sandbox, cloud_trouble_t 
     char text[CLOUD_TEXT_LOG_MAX + 1], detail[CLOUD_TEXT_LOG_MAX + 1];
     if (!dc_sandbox_is_over(sandbox))
         return true;
-    cloud_text_scrub(&dc->secrets, sandbox->failure, strlen(sandbox->failure), DC_FAILURE_MAX, text);
+    const cloud_secrets_t secrets = secrets_of(dc, NULL);
+    cloud_text_scrub(&secrets, sandbox->failure, strlen(sandbox->failure), DC_FAILURE_MAX, text);
     snprintf(detail, sizeof(detail), "status %s: %s", dc_status_name(sandbox->status), text);
     return cloud_trouble(trouble, CLOUD_LOST, "Docker Cloud's sandbox did not start", detail);
 }

@@ -7,6 +7,7 @@
 #include "backends/cloud/cloud_json.h"
 #include "backends/dockercloud/api.h"
 #include "backends/dockercloud/requests.h"
+#include "core/clock.h"
 
 #define SANDBOX_SERVICE "/docker.sbx.v1.SandboxService/"
 #define OPERATION_SERVICE "/docker.sbx.v1.OperationService/"
@@ -147,7 +148,7 @@ static ending_t delete_it(dc_t *dc, const char *id, const char *name, uint32_t t
         return ENDED;
     if (operation.refused.code == CODE_NOT_FOUND)
         return WAS_NOT_THERE;
-    dc_refused_trouble(dc, &operation.refused, trouble);
+    dc_refused_trouble(dc, NULL, &operation.refused, trouble);
     return NOT_ENDED;
 }
 
@@ -219,18 +220,22 @@ static json_t *send_create(dc_t *dc, cloud_box_t *box, const char *name, cloud_t
     return json;
 }
 
-/* The create was taken and then came to nothing. What is left of it, if anything, goes at once: when nothing is, the
- * refusal is certain. */
+/* The create was taken and then came to nothing. What is left of it, if anything, goes at once. The refusal is certain
+ * when a look shows that nothing is there: what a deletion answers proves nothing. */
 static bool refuse_operation(dc_t *dc, cloud_box_t *box, const dc_operation_t *operation, const char *name,
                              cloud_trouble_t *trouble)
 {
     cloud_trouble_t removal;
-    dc_refused_trouble(dc, &operation->refused, trouble);
+    dc_refused_trouble(dc, NULL, &operation->refused, trouble);
     if (dc_code_is_unsure(operation->refused.code))
         return dc_accepted_trouble(box, trouble);
     if (trouble->fault == CLOUD_MISSING || trouble->fault == CLOUD_NOTHING)
         trouble->fault = CLOUD_DENIED;
-    if (delete_it(dc, "", name, 0, box->deadline_us, &removal) == NOT_ENDED)
+    uint64_t end_us = clock_mono_us() + (uint64_t)DC_UNMAKE_MS * 1000;
+    if (end_us > box->deadline_us)
+        end_us = box->deadline_us;
+    if (delete_it(dc, "", name, 0, end_us, &removal) == NOT_ENDED ||
+        await_gone(dc, "", name, end_us, &removal) != SANDBOX_GONE)
         return dc_accepted_trouble(box, trouble);
     return false;
 }
@@ -326,7 +331,7 @@ static bool connect_exec(dc_t *dc, cloud_box_t *box, const dc_command_t *command
         is_done = dc_call(dc, &exec, &answer, &refused, trouble);
         if (is_done)
             is_done = dc_read_exec(&answer, command->stream_cap, out, is_flood, trouble);
-        else if (answer.http.outcome == HTTP_TOO_LARGE)
+        else if (dc_is_flood(&answer))
             is_done = *is_flood = true;
     } else {
         cloud_trouble(trouble, CLOUD_NOTHING, "the command is too long", NULL);
@@ -382,7 +387,7 @@ static bool judge_stream(stream_t *stream, bool is_done, cloud_trouble_t *troubl
 {
     cloud_frames_state_t state = cloud_frames_state(&stream->frames);
     if (stream->has_failed)
-        return dc_refused_trouble(stream->dc, &stream->refused, trouble);
+        return dc_refused_trouble(stream->dc, NULL, &stream->refused, trouble);
     if (stream->problem != NULL)
         return dc_senseless(trouble, stream->problem);
     if (state == CLOUD_FRAMES_FLOOD || state == CLOUD_FRAMES_BROKEN)
@@ -418,7 +423,7 @@ static bool stream_call(stream_t *stream, cloud_box_t *box, const char *procedur
                                 .on_data = on_bytes,
                                 .data = stream};
         is_done = dc_call(stream->dc, &call, &answer, &refused, trouble);
-        *is_cut = answer.http.outcome == HTTP_TOO_LARGE;
+        *is_cut = dc_is_flood(&answer);
         is_done = judge_stream(stream, is_done, trouble);
     } else {
         cloud_trouble(trouble, CLOUD_NOTHING, "the files are too large together", NULL);

@@ -55,6 +55,7 @@ static json_t *post_create(dc_t *dc, cloud_box_t *box, const buffer_t *url, cons
                             .body_len = body->len,
                             .repeat = CLOUD_ONCE,
                             .may_repeat_denied = true, /* under the same key */
+                            .success = {201, 202},
                             .limit_ms = DC_CALL_MS,
                             .deadline_us = box->deadline_us};
     json_t *json = dc_call_json(dc, &call, &refused, trouble);
@@ -77,14 +78,18 @@ static bool may_exist(const cloud_trouble_t *trouble)
 static bool create(dc_t *dc, cloud_box_t *box, const buffer_t *url, const buffer_t *body, const char *key,
                    cloud_trouble_t *trouble)
 {
-    for (int tries = 1;; ++tries) {
+    bool was_unsure = false; /* one may have been made: no refusal of a later try says otherwise */
+    for (;;) {
         json_t *json = post_create(dc, box, url, body, key, trouble);
         bool is_taken = json != NULL && dc_take_created(dc, box, json, trouble);
         json_decref(json);
         if (is_taken)
             return true;
+        if (was_unsure)
+            return dc_accepted_trouble(box, trouble);
+        was_unsure = may_exist(trouble);
         bool is_ours = json == NULL || box->id[0] == '\0';
-        if (tries > 1 || !may_exist(trouble) || !is_ours || cloud_left_ms(box->deadline_us) < DC_REPLAY_MIN_MS)
+        if (!was_unsure || !is_ours || cloud_left_ms(box->deadline_us) < DC_REPLAY_MIN_MS)
             return false;
     }
 }
@@ -176,7 +181,7 @@ static bool rest_exec(dc_t *dc, cloud_box_t *box, const dc_command_t *command, d
         is_done = dc_call(dc, &call, &answer, &refused, trouble);
         if (is_done)
             is_done = dc_read_exec(&answer, command->stream_cap, out, is_flood, trouble);
-        else if (answer.http.outcome == HTTP_TOO_LARGE)
+        else if (dc_is_flood(&answer))
             is_done = *is_flood = true;
     } else {
         cloud_trouble(trouble, CLOUD_NOTHING, "the command is too long", NULL);
@@ -278,6 +283,8 @@ static bool on_bytes(void *data, const uint8_t *bytes, size_t len)
 static bool on_head(void *data, const http_response_t *response)
 {
     reading_t *reading = data;
+    if (response->status != 200)
+        return false; /* dc_call says what that is */
     multipart_init(&reading->parts, http_response_header(response, "content-type"), &PARTS, reading);
     reading->is_begun = true;
     return reading->parts.state == MULTIPART_MORE;
@@ -303,11 +310,12 @@ static bool add_paths(buffer_t *url, download_t *download)
 }
 
 /* What the end of the answer means; `is_cut`: it grew past its bound. */
-static bool judge_download(reading_t *reading, bool is_done, bool is_cut, cloud_trouble_t *trouble)
+static bool judge_download(reading_t *reading, const cloud_box_t *box, bool is_done, bool is_cut,
+                           cloud_trouble_t *trouble)
 {
     download_t *download = reading->download;
     if (reading->has_failed)
-        return dc_refused_trouble(reading->dc, &reading->refused, trouble);
+        return dc_refused_trouble(reading->dc, box, &reading->refused, trouble);
     if (download->problem != NULL)
         return dc_senseless(trouble, download->problem);
     if (reading->is_begun && reading->parts.state == MULTIPART_BROKEN)
@@ -344,7 +352,7 @@ static bool rest_download(dc_t *dc, cloud_box_t *box, download_t *download, clou
                                 .on_data = on_bytes,
                                 .data = &reading};
         is_done = dc_call(dc, &call, &answer, &refused, trouble);
-        is_done = judge_download(&reading, is_done, answer.http.outcome == HTTP_TOO_LARGE, trouble);
+        is_done = judge_download(&reading, box, is_done, dc_is_flood(&answer), trouble);
     }
     if (reading.is_begun)
         multipart_dispose(&reading.parts);
@@ -381,6 +389,7 @@ static bool send_delete(dc_t *dc, const dc_sandbox_t *sandbox, uint64_t deadline
                                 .headers = {if_match},
                                 .repeat = CLOUD_ONCE,
                                 .may_repeat_denied = true,
+                                .success = {202, 204},
                                 .limit_ms = DC_CALL_MS,
                                 .deadline_us = deadline_us};
         is_done = dc_call(dc, &call, &answer, refused, trouble);

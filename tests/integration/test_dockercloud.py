@@ -236,12 +236,17 @@ def malformed(kind, **more):
 MALFORMED = [malformed("http_endpoint_offhost"), malformed("no_resources"), malformed("wrong_digest"), malformed("wrong_ttl", api="rest"),
              malformed("endpoint_missing_cap:upload", api="rest")]
 
+IN_OPERATION = rule("create", status=200, after=True, body='{"id":"op_1","done":true,"error":{"code":8,"message":"no room"}}')
+
 CREATE = [
     Case("create is slow", rule("create", latency_ms=700), creates=1),
     Case("it takes its time to start", knobs={"boot_ms": 700}, creates=1),
     Case("create: 429", rule("create", status=429, code="resource_exhausted", retry_after="7"), what=MARKED, creates=0, says="limit"),
     Case("create: 429 without Retry-After", rule("create", status=429), what=MARKED, creates=0),
-    Case("create: 429 as a page", rule("create", status=429, html=True), what=MARKED, creates=0),
+    Case("create: 429 as a page", rule("create", status=429, html=True), what=MARKED, creates=0, api="rest"),
+    # an edge's 429, which no word of the service is in, is "unavailable" on Connect: the create may have been taken
+    Case("create: 429 as a page, told by nobody", rule("create", status=429, html=True), what=UNMARKED, creates=0, api="connect"),
+    Case("create: 429 as a page after its effect", rule("create", status=429, html=True, after=True), what=UNMARKED, creates=1, api="connect", settles_s=10),
     Case("create: 403", rule("create", status=403, code="permission_denied"), what=MARKED, creates=0, suspects=True),
     Case("create: a redirect", rule("create", redirect="http://127.0.0.1:9/"), what=UNMARKED, api="connect"),
     # once more under the same key, where that is documented
@@ -260,6 +265,9 @@ CREATE = [
     Case("create: cut JSON", rule("create", truncate_json=True), what=None, creates=1),
     Case("create fails after it was accepted", knobs={"create_fails_after_accept": True}, what=None, creates=1),
     Case("an operation that only looking tells", knobs={"op_wait_unimplemented": True}, api="connect", creates=1),
+    # its end is what a look shows, and not what a deletion answered
+    Case("create: its operation fails, its sandbox is there", IN_OPERATION, what=MARKED, creates=1, api="connect"),
+    Case("create: its operation fails, its deletion lies", IN_OPERATION, rule("delete", delete_lies=True), what=UNMARKED, creates=1, api="connect", settles_s=10),
     Case("numbers for names", knobs={"enum_numbers": True}, api="connect", creates=1),
     Case("create: 401 once", rule("create", status=401, code="unauthenticated"), creates=1),
     Case("create: lost, and it appears later", rule("create", drop_before_response=True, late_appearance_ms=500), what=UNMARKED, creates=1, api="connect"),
@@ -267,6 +275,18 @@ CREATE = [
     Case("clocks differ", knobs={"clock_skew_ms": -200000}, creates=1),
     Case("reads are limited", knobs={"rate_limit_reads": 2}, creates=1),
     Case("the echo of a secret", rule("create", status=403, code="permission_denied"), knobs={"echo_secret": True}, what=MARKED, creates=0, suspects=True),
+]
+
+# The first answer is lost with its sandbox made: no refusal of what is asked under the same key says that there is none.
+CREATE += [
+    Case(f"create: lost after its effect, then {name}", rule("create", drop_before_response=True), {**rule("create", **then), "nth": 2}, what=UNMARKED,
+         creates=1, api="rest", settles_s=10)
+    for name, then in {"429": {"status": 429}, "429 as a page": {"status": 429, "html": True}, "400": {"status": 400, "code": "invalidArgument"},
+                       "403": {"status": 403, "code": "permissionDenied"}, "409": {"status": 409, "code": "failedPrecondition"},
+                       "404 as a page": {"status": 404, "html": True}}.items()
+] + [
+    Case("create: lost after its effect, then no bearer", rule("create", drop_before_response=True), {**rule("create", status=401), "nth": 2},
+         rule("exchange", status=500), what=UNMARKED, creates=1, api="rest", settles_s=10),
 ]
 
 CHECK = [
@@ -307,6 +327,12 @@ EXECUTE = [
     Case("exec: cut with its credential", {**rule("exec", expire_during_exec=True), **THIRD}, what=UNMARKED, runs=1, api="rest"),
     Case("exec: cut JSON", {**rule("exec", truncate_json=True), **THIRD}, what=UNMARKED, runs=1),
     Case("exec: a duplicate key", {**rule("exec", duplicate_key=True), **THIRD}, what=UNMARKED, runs=1),
+    # success is 200 with a result in it
+    *(Case(f"exec: {status}", {**rule("exec", status=status, body='{"exitCode":0}', after=True), **THIRD}, what=UNMARKED, runs=1) for status in (201, 202, 206)),
+    Case("exec: an error as a success", {**rule("exec", status=200, code="internal"), **THIRD}, what=UNMARKED),
+    Case("exec: something else as a success", {**rule("exec", status=200, body='{"status":"accepted"}'), **THIRD}, what=UNMARKED),
+    Case("exec: a long error is no flood", {**rule("exec", status=500, body="x" * (1 << 20)), **THIRD}, what=UNMARKED),
+    Case("exec: an exit code that is none", {**rule("exec", exec_exit=-1), **THIRD}, what=UNMARKED, runs=1),
     Case("exec stalls", {**rule("exec", stall_after_bytes=10), **THIRD}, what="late", runs=1, timeout_ms=1500),
     Case("exec floods", {**rule("exec", exec_flood=True), **THIRD}, what="flood", runs=1),
     Case("exec is incomplete", {**rule("exec", exec_incomplete=True), **THIRD}, what="flood", runs=1, api="rest"),
@@ -320,6 +346,9 @@ COLLECT = [
     Case("download: 500", {"step": "download", "action": {"status": 500, "code": "internal"}}, what="no artifacts", project=True, runs=2),
     Case("download: 429 once", rule("download", status=429), project=True, runs=2),
     Case("download: lost, asked again", rule("download", drop_before_response=True), project=True, runs=2),
+    Case("download: 206", {"step": "download", "action": {"status": 206, "body": "", "after": True}}, what="no artifacts", project=True, runs=2),
+    Case("download: not a word on what was asked for", rule("download", status=200, body="\2\0\0\0\2{}"), what="no artifacts", project=True, runs=2,
+         api="connect"),
     Case("download: quoted names", knobs={"quoted_parts": True}, project=True, runs=2, api="rest"),
 ]
 
@@ -442,6 +471,27 @@ def test_an_exchange_that_fails_sends_nothing(service, fault):
     g.wait_for(lambda: service.snippet().status == 200, "the bearer to be had again", 30)
     service.settle()
     assert service.gw.problems_in_log() == []
+
+
+def test_a_token_that_looks_like_none_is_in_no_text(api):
+    """A bearer need not be a JWT; what the service repeats of it, whole, cut or in a reason, is in no log, answer or state."""
+    opaque = "Zq9xOpaque-Bearer_Value.K1w"
+    with served(api) as service:
+        service.cloud.faults([{"step": "exchange", "action": {"exchange_token": opaque}}, {"step": "create", "times": 1, "action": {"status": 401}}])
+        assert verdict_of(service.snippet()) == OK
+        service.settle()
+        for message in (f"cannot use {opaque} here", "x " * 249 + opaque):
+            service.cloud.faults([{"step": "create", "action": {"status": 403, "code": "permissionDenied", "message": message}},
+                                  {"step": "list", "action": {"status": 500, "code": "internal", "message": message}}])
+            answer = service.snippet()
+            assert verdict_of(answer) == MARKED, answer
+            service.gw.wait_log("backend not proven")
+            texts = service.gw.log() + repr(answer.body) + repr(service.gw.get("/v1/backends").body)
+            assert "cannot use" in texts
+            assert opaque[:8] not in texts
+            service.cloud.clear_faults()
+            service.ready()
+        service.settle()
 
 
 # -- the account --
