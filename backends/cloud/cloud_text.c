@@ -134,6 +134,8 @@ static void know(known_t *known, const char *value)
 {
     buffer_t coded;
     size_t len = strlen(value);
+    if (len < CLOUD_SECRET_MIN)
+        return; /* wiped since it was added: a wall's memory is its own */
     known->texts[known->count] = mem_strdup(value);
     known->lens[known->count++] = len;
     buffer_init(&coded, len * 2 + 8);

@@ -124,9 +124,21 @@ static void nothing_gets_through_by_chance(void **state)
     }
 }
 
+/* A wall wipes its token while a call waits: the text that comes after is scrubbed with what is left. */
+static void a_secret_that_was_wiped(void **state)
+{
+    char token[] = "Zq9xOpaque", out[64];
+    cloud_secrets_t secrets = {.count = 0};
+    (void)state;
+    cloud_secrets_add(&secrets, token);
+    memset(token, 0, sizeof(token));
+    assert_string_equal(cloud_text_scrub(&secrets, "a text", 6, sizeof(out) - 1, out), "a text");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_secret_that_was_wiped),
         cmocka_unit_test(what_looks_like_a_credential_is_not_repeated),
         cmocka_unit_test(our_own_are_known_whatever_they_look_like),
         cmocka_unit_test(control_characters_go_and_the_rest_is_utf8),
