@@ -24,7 +24,10 @@ CODE = "console.log('out'); console.error('err'); process.exit(3)"
 OWN_EXECS = 2
 
 
-@pytest.fixture(scope="module", params=["connect", "rest"])
+APIS = ("connect", "rest")
+
+
+@pytest.fixture(scope="module", params=APIS)
 def api(request):
     walls.Dockercloud().require()
     return request.param
@@ -383,10 +386,9 @@ def verdict_of(answer):
     return OK
 
 
-@pytest.mark.parametrize("case", [*CREATE, *MALFORMED, *CHECK, *STAGE, *EXECUTE, *COLLECT, *DELETE], ids=repr)
+@pytest.mark.parametrize("api,case", [(api, case) for api in APIS for case in [*CREATE, *MALFORMED, *CHECK, *STAGE, *EXECUTE, *COLLECT, *DELETE]
+                                      if case.api in (None, api)], ids=str, indirect=["api"])
 def test_a_fault_of_the_service(service, api, case):
-    if case.api not in (None, api):
-        pytest.skip("of the other API")
     service.ready()
     before, creates = len(service.boxes()), service.cloud.account()["counts"].get("create", 0)
     service.cloud.knobs(**case.knobs)
@@ -509,10 +511,9 @@ def test_a_service_at_its_limit_is_said_to_be_that(api):
         service.settle()
 
 
+@pytest.mark.parametrize("api", ["rest"], indirect=True)  # a lease has to run out: one of the APIs is enough
 def test_what_a_dead_process_left_is_deleted_and_nothing_else(api):
     """The role dies with a run in flight; a sandbox of another installation, and one of nobody's, stay."""
-    if api == "connect":
-        pytest.skip("a lease has to run out: one of the APIs is enough")
     with served(api, "--knobs", json.dumps({**DEFAULTS, "quota_concurrent": 20, "list_page_size": 1})) as service:
         foreign = service.cloud.seed_sandboxes({"name": "gw-" + "f" * 24 + "-" + "e" * 32}, {"name": "somebody-elses"})
         run = service.gw.in_background("setTimeout(() => {}, 60000)", path=RUN, timeoutMs=60000)
