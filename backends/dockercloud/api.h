@@ -86,6 +86,14 @@ struct dc {
     char problem[BACKEND_TEXT_MAX];
 };
 
+/* --- the sandbox's own endpoint: what both APIs do alike (endpoint.c) --- */
+
+/* Initialises `url` with the address that the sandbox told and `path`. False: too long. */
+bool dc_endpoint_url(const cloud_box_t *box, buffer_t *url, const char *path);
+/* dc_api_ops_t.exec, the procedure or resource being `path`. */
+bool dc_endpoint_exec(dc_t *dc, cloud_box_t *box, const char *path, const dc_command_t *command, dc_exec_t *out,
+                      bool *is_flood, cloud_trouble_t *trouble);
+
 /* --- calls --- */
 
 typedef struct {

@@ -300,46 +300,10 @@ static bool connect_policy(dc_t *dc, cloud_box_t *box, cloud_trouble_t *trouble)
 
 /* --- the endpoint --- */
 
-static bool endpoint_url(const cloud_box_t *box, buffer_t *url, const char *procedure)
-{
-    const char *uri = dc_own(box)->sandbox.uri;
-    buffer_init(url, CLOUD_URL_MAX);
-    return buffer_append(url, uri, base_url_len(uri)) && buffer_append_str(url, procedure);
-}
-
 static bool connect_exec(dc_t *dc, cloud_box_t *box, const dc_command_t *command, dc_exec_t *out, bool *is_flood,
                          cloud_trouble_t *trouble)
 {
-    buffer_t url, body;
-    cloud_answer_t answer = {.tries = 0};
-    dc_refused_t refused;
-    bool is_done = false;
-
-    *out = (dc_exec_t){.exit_code = 0};
-    *is_flood = false;
-    buffer_init(&body, DC_BODY_MAX * 4);
-    if (endpoint_url(box, &url, "/docker.sbx.process.v1.ProcessService/Exec") &&
-        dc_ask_exec(&body, command->argv, command->cwd)) {
-        const dc_call_t exec = {.method = "POST",
-                                .path = (const char *)url.base,
-                                .box = box,
-                                .body = body.base,
-                                .body_len = body.len,
-                                .repeat = CLOUD_ONCE,
-                                .deadline_us = command->deadline_us,
-                                .response_max = dc_exec_max(command->stream_cap)};
-        is_done = dc_call(dc, &exec, &answer, &refused, trouble);
-        if (is_done)
-            is_done = dc_read_exec(&answer, command->stream_cap, out, is_flood, trouble);
-        else if (dc_is_flood(&answer))
-            is_done = *is_flood = true;
-    } else {
-        cloud_trouble(trouble, CLOUD_NOTHING, "the command is too long", NULL);
-    }
-    cloud_answer_dispose(&answer);
-    buffer_dispose(&url);
-    buffer_dispose(&body);
-    return is_done;
+    return dc_endpoint_exec(dc, box, "/docker.sbx.process.v1.ProcessService/Exec", command, out, is_flood, trouble);
 }
 
 /* --- streams --- */
@@ -410,7 +374,7 @@ static bool stream_call(stream_t *stream, cloud_box_t *box, const char *procedur
 
     *is_cut = false;
     cloud_frames_init(&stream->frames, FRAME_MAX, CLOUD_FRAMES_TOTAL_MAX, on_payload, stream);
-    if (endpoint_url(box, &url, procedure) && fits) {
+    if (dc_endpoint_url(box, &url, procedure) && fits) {
         const dc_call_t call = {.method = "POST",
                                 .path = (const char *)url.base,
                                 .box = box,
