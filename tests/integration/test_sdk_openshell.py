@@ -14,7 +14,7 @@ import openshell
 import pytest
 from openshell._proto import datamodel_pb2 as datamodel
 from openshell._proto import openshell_pb2 as api
-from openshell._proto import openshell_pb2_grpc as stubs
+from openshell._proto import openshell_pb2_grpc as services
 from openshell._proto import sandbox_pb2 as config
 
 import clouds
@@ -44,8 +44,8 @@ def client(cloud):
 
 
 @pytest.fixture
-def stub(client):
-    return stubs.OpenShellStub(client._channel)
+def gateway(client):
+    return services.OpenShellStub(client._channel)
 
 
 @pytest.fixture
@@ -92,12 +92,12 @@ def refused(code, call, *args, **kwargs):
 class Interactive:
     """One exec whose input and output run side by side."""
 
-    def __init__(self, stub, sandbox, command, timeout=15, **more):
+    def __init__(self, gateway, sandbox, command, timeout=15, **more):
         self.input = queue.Queue()
         start = api.ExecSandboxRequest(sandbox=sandbox, command=command, no_login_shell=True, workspace_scope=DEFAULT, **more)
         start.execution_timeout.seconds = timeout
         self.input.put(api.ExecSandboxInput(start=start))
-        self.call = stub.ExecSandboxInteractive(iter(self.input.get, None), timeout=20)
+        self.call = gateway.ExecSandboxInteractive(iter(self.input.get, None), timeout=20)
 
     def give(self, data):
         for at in range(0, len(data), 65536):
@@ -278,28 +278,28 @@ def test_bearer_tokens(tmp_path):
 
 # -- what the client has no method for: its messages over grpcio --
 
-def test_gateway_info_names_one_docker_driver(stub):
-    answer = stub.GetGatewayInfo(api.GetGatewayInfoRequest())
+def test_gateway_info_names_one_docker_driver(gateway):
+    answer = gateway.GetGatewayInfo(api.GetGatewayInfoRequest())
     driver, = answer.compute_drivers
     limits = driver.capabilities.resource_capabilities
     assert answer.gateway_version == "0.1.2-standin" and (driver.name, driver.capabilities.driver_name) == ("docker", "docker")
     assert limits.cpu.limit_supported and limits.memory.limit_supported
 
 
-def test_what_was_asked_for_is_read_back(stub, ready):
+def test_what_was_asked_for_is_read_back(gateway, ready):
     asked = spec()
-    got = stub.GetSandbox(api.GetSandboxRequest(name=ready, workspace_scope=DEFAULT)).sandbox
+    got = gateway.GetSandbox(api.GetSandboxRequest(name=ready, workspace_scope=DEFAULT)).sandbox
     assert got.spec == asked and got.metadata.labels == {"plimsoll.run": "1"} and got.metadata.HasField("created_time")
-    answer = stub.GetSandboxConfig(config.GetSandboxConfigRequest(name=ready, workspace_scope=DEFAULT))
+    answer = gateway.GetSandboxConfig(config.GetSandboxConfigRequest(name=ready, workspace_scope=DEFAULT))
     assert answer.policy == POLICY and answer.policy_source == config.POLICY_SOURCE_SANDBOX and answer.configuration_admitted
     assert not answer.settings["agent_policy_proposals_enabled"].HasField("value")
-    status = stub.GetSandboxPolicyStatus(api.GetSandboxPolicyStatusRequest(sandbox=ready, workspace_scope=DEFAULT))
+    status = gateway.GetSandboxPolicyStatus(api.GetSandboxPolicyStatusRequest(sandbox=ready, workspace_scope=DEFAULT))
     assert status.revision.status == api.POLICY_STATUS_LOADED and status.revision.policy_hash == answer.policy_hash
 
 
-def test_a_shell_is_filled_in_where_no_command_was_given(stub, client):
+def test_a_shell_is_filled_in_where_no_command_was_given(gateway, client):
     client.create(workspace="default", name="plp-shell", spec=spec(command=()))
-    got = stub.GetSandbox(api.GetSandboxRequest(name="plp-shell", workspace_scope=DEFAULT)).sandbox.spec
+    got = gateway.GetSandbox(api.GetSandboxRequest(name="plp-shell", workspace_scope=DEFAULT)).sandbox.spec
     assert list(got.command) == ["/bin/bash", "-l"] and got.tty
 
 
@@ -313,7 +313,7 @@ def test_a_shell_is_filled_in_where_no_command_was_given(stub, client):
     ("a407726e71fc08e1452222192dafdfffe9676ce9c3c6ff3f6e7ae1d1ffd24917", False, "/bin /usr /lib /proc /dev/urandom /etc /runner.mjs /sys/fs/cgroup",
      "/sandbox/work /tmp /dev/null", "best_effort", "1000"),
 ])
-def test_the_policy_hash_is_a_real_gateways(stub, client, expected, include, ro, rw, compatibility, process):
+def test_the_policy_hash_is_a_real_gateways(gateway, client, expected, include, ro, rw, compatibility, process):
     asked = api.SandboxSpec(command=["sleep", "100"])
     policy = asked.policy
     policy.version, policy.filesystem.include_workdir, policy.landlock.compatibility = 1, include, compatibility
@@ -322,33 +322,33 @@ def test_the_policy_hash_is_a_real_gateways(stub, client, expected, include, ro,
     if process:
         policy.process.run_as_user = policy.process.run_as_group = process
     client.create(workspace="default", name="plp-hash", spec=asked)
-    assert stub.GetSandboxConfig(config.GetSandboxConfigRequest(name="plp-hash", workspace_scope=DEFAULT)).policy_hash == expected
+    assert gateway.GetSandboxConfig(config.GetSandboxConfigRequest(name="plp-hash", workspace_scope=DEFAULT)).policy_hash == expected
 
 
-def test_interactive_exec_runs_both_ways_at_once(stub, ready):
-    x = Interactive(stub, ready, ["sh", "-c", "while read a; do echo got $a; done; exit 7"])
+def test_interactive_exec_runs_both_ways_at_once(gateway, ready):
+    x = Interactive(gateway, ready, ["sh", "-c", "while read a; do echo got $a; done; exit 7"])
     for word in ("one", "two"):
         x.give(word.encode() + b"\n")
         assert x.next().data == f"got {word}\n".encode()
     assert x.close().result() == (7, b"", b"")
 
 
-def test_interactive_exec_of_code_on_standard_input(stub, ready):
-    assert Interactive(stub, ready, ["node", "-"]).give(b"console.log(6 * 7)").close().result() == (0, b"42\n", b"")
+def test_interactive_exec_of_code_on_standard_input(gateway, ready):
+    assert Interactive(gateway, ready, ["node", "-"]).give(b"console.log(6 * 7)").close().result() == (0, b"42\n", b"")
 
 
-def test_sixteen_mib_of_input_arrive(stub, ready):
+def test_sixteen_mib_of_input_arrive(gateway, ready):
     data = bytes(range(256)) * 65536
-    code, out, _ = Interactive(stub, ready, ["sha256sum"]).give(data).close().result()
+    code, out, _ = Interactive(gateway, ready, ["sha256sum"]).give(data).close().result()
     assert code == 0 and out.split()[0].decode() == hashlib.sha256(data).hexdigest()
 
 
-def test_a_command_that_reads_nothing_ends_all_the_same(stub, ready):
-    assert Interactive(stub, ready, ["sh", "-c", "exit 7"]).give(bytes(16 << 20)).close().result() == (7, b"", b"")
+def test_a_command_that_reads_nothing_ends_all_the_same(gateway, ready):
+    assert Interactive(gateway, ready, ["sh", "-c", "exit 7"]).give(bytes(16 << 20)).close().result() == (7, b"", b"")
 
 
-def test_a_terminal(stub, ready):
-    x = Interactive(stub, ready, ["sh", "-c", "stty size; read a; echo =$a="], tty=True, cols=99, rows=33)
+def test_a_terminal(gateway, ready):
+    x = Interactive(gateway, ready, ["sh", "-c", "stty size; read a; echo =$a="], tty=True, cols=99, rows=33)
     out = b""
     while b"33 99" not in out:
         out += x.next().data
@@ -359,19 +359,19 @@ def test_a_terminal(stub, ready):
 @pytest.mark.parametrize("action", [{"type": "rst", "code": 2, "at": "inside", "message": 3}, {"type": "rst", "code": 2, "at": "between", "message": 3},
                                     {"type": "rst", "code": 2, "after_bytes": 20000}, {"type": "no-trailers", "after_bytes": 20000}, {"type": "status", "phase": "after"},
                                     {"type": "close", "after_bytes": 20000}])
-def test_faults_in_the_middle_of_output_end_the_command(stub, ready, client, cloud, action):
+def test_faults_in_the_middle_of_output_end_the_command(gateway, ready, client, cloud, action):
     """That the stand-in says nothing of tasks left over is looked at when it is stopped."""
     phase = action.pop("phase", "before")
     cloud.add_fault(method="ExecSandboxInteractive", phase=phase, action=action, times=1)
     endless = "(yes a; true) & (yes b >&2; true) & cat; wait" if phase == "before" else "seq 9 >&2; seq 9; cat"
     with pytest.raises(grpc.RpcError):
-        Interactive(stub, ready, ["sh", "-c", endless]).give(bytes(200_000)).close().result()
+        Interactive(gateway, ready, ["sh", "-c", endless]).give(bytes(200_000)).close().result()
     wait(lambda: "yes" not in running(client, ready))
 
 
-def test_cancelling_kills_the_group_but_not_what_left_it(stub, ready, client):
+def test_cancelling_kills_the_group_but_not_what_left_it(gateway, ready, client):
     script = "setsid sleep 3001 </dev/null >/dev/null 2>&1 & sleep 3002 & echo up; sleep 3003"
-    x = Interactive(stub, ready, ["sh", "-c", script])
+    x = Interactive(gateway, ready, ["sh", "-c", script])
     assert x.next().data == b"up\n"
     wait(lambda: all(n in running(client, ready) for n in ("3001", "3002", "3003")))
     x.call.cancel()
@@ -383,49 +383,49 @@ def running(client, name):
     return client.exec(name, ["sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '"], workspace="default", no_login_shell=True).stdout
 
 
-def test_the_gateways_own_timeout_says_124_and_leaves_the_command_running(stub, ready, client):
-    assert Interactive(stub, ready, ["sleep", "3004"], timeout=1).close().result() == (124, b"", b"")
+def test_the_gateways_own_timeout_says_124_and_leaves_the_command_running(gateway, ready, client):
+    assert Interactive(gateway, ready, ["sleep", "3004"], timeout=1).close().result() == (124, b"", b"")
     assert "sleep 3004" in running(client, ready)
 
 
-def test_cancelling_the_plain_exec_leaves_the_command_running(client, ready, stub):
-    call = stub.ExecSandbox(api.ExecSandboxRequest(sandbox=ready, command=["sh", "-c", "echo up; sleep 3005"], workspace_scope=DEFAULT, no_login_shell=True))
+def test_cancelling_the_plain_exec_leaves_the_command_running(client, ready, gateway):
+    call = gateway.ExecSandbox(api.ExecSandboxRequest(sandbox=ready, command=["sh", "-c", "echo up; sleep 3005"], workspace_scope=DEFAULT, no_login_shell=True))
     assert next(call).stdout.data == b"up\n"
     call.cancel()
     time.sleep(0.3)
     assert "sleep 3005" in running(client, ready)
 
 
-def test_deleting_ends_a_running_exec_as_unavailable(client, ready, stub):
-    x = Interactive(stub, ready, ["sh", "-c", "echo up; sleep 3006"])
+def test_deleting_ends_a_running_exec_as_unavailable(client, ready, gateway):
+    x = Interactive(gateway, ready, ["sh", "-c", "echo up; sleep 3006"])
     assert x.next().data == b"up\n"
     client.delete(ready, workspace="default")
     assert refused(grpc.StatusCode.UNAVAILABLE, x.result)
 
 
-def test_nothing_leaves_a_sandbox(stub, ready, walled):
-    code, out, _ = Interactive(stub, ready, ["sh", "-c", "cat /proc/net/dev | tail -n +3 | cut -d: -f1; cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/cpu.max"]).close().result()
+def test_nothing_leaves_a_sandbox(gateway, ready, walled):
+    code, out, _ = Interactive(gateway, ready, ["sh", "-c", "cat /proc/net/dev | tail -n +3 | cut -d: -f1; cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/cpu.max"]).close().result()
     assert code == 0 and out.decode().split() == ["lo", str(256 << 20), "50000", "100000"]
 
 
 PLACES = "/ /tmp /home /home/user /root /var /var/tmp /dev /dev/shm /usr /usr/lib /etc /opt /run /srv /mnt /proc /sys"
 
 
-def test_the_policy_holds_commands_to_its_paths(stub, ready, cloud, walled):
+def test_the_policy_holds_commands_to_its_paths(gateway, ready, cloud, walled):
     if not cloud.info()["landlock"]:
         pytest.skip("this kernel has no Landlock")
     script = f"for d in {PLACES}; do (echo x > $d/probe-$$) 2>/dev/null && echo $d; done; echo x > /dev/null && echo null; cat /etc/hostname /dev/zero /sys/kernel/x 2>&1 | wc -l"
-    code, out, _ = Interactive(stub, ready, ["sh", "-c", script]).close().result()
+    code, out, _ = Interactive(gateway, ready, ["sh", "-c", script]).close().result()
     assert code == 0 and out.decode().split() == ["/tmp", "null", "3"]
 
 
-def test_a_disk_cap_is_a_tmpfs_from_which_nothing_runs(client, stub, walled):
+def test_a_disk_cap_is_a_tmpfs_from_which_nothing_runs(client, gateway, walled):
     asked = spec()
     asked.template.driver_config.update({"docker": {"mounts": [{"type": "tmpfs", "target": "/tmp", "size_bytes": 8 << 20, "options": ["noexec"]}]}})
     client.create(workspace="default", name="plp-disk", spec=asked)
     wait(lambda: client.get("plp-disk", workspace="default").phase == api.SANDBOX_PHASE_READY)
     script = "grep ' /tmp ' /proc/mounts | tail -n 1; cp /bin/true /tmp/t && /tmp/t; echo $?; yes | dd of=/tmp/f bs=1M count=9 iflag=fullblock 2>/dev/null; echo $?"
-    code, out, _ = Interactive(stub, "plp-disk", ["sh", "-c", script]).close().result()
+    code, out, _ = Interactive(gateway, "plp-disk", ["sh", "-c", script]).close().result()
     mount, ran, wrote = out.decode().splitlines()
     assert code == 0 and mount.split()[2] == "tmpfs" and {"noexec", "nosuid", "nodev", "size=8192k"} <= set(mount.split()[3].split(",")) and ran == "126" and wrote != "0"
 
@@ -436,23 +436,23 @@ def test_a_disk_cap_is_a_tmpfs_from_which_nothing_runs(client, stub, walled):
     ("net", "tail -n +3 /proc/net/dev | wc -l", None),
     ("writable", "echo x > /var/tmp/x && echo written", "written"),
 ])
-def test_a_place_that_is_not_what_was_asked_for(client, stub, cloud, walled, what, script, expected):
+def test_a_place_that_is_not_what_was_asked_for(client, gateway, cloud, walled, what, script, expected):
     cloud.fault("CreateSandbox", "box", what=what)
     client.create(workspace="default", name="plp-box", spec=spec())
     wait(lambda: client.get("plp-box", workspace="default").phase == api.SANDBOX_PHASE_READY)
-    code, out, _ = Interactive(stub, "plp-box", ["sh", "-c", script]).close().result()
+    code, out, _ = Interactive(gateway, "plp-box", ["sh", "-c", script]).close().result()
     assert code == 0 and (out.decode().strip() == expected if expected else int(out) > 1 or pathlib.Path("/proc/net/dev").read_text().count(":") == 1)
 
 
-def test_watch_tells_of_phases(stub, cloud, client):
+def test_watch_tells_of_phases(gateway, cloud, client):
     cloud.tune(ready_after_polls=2)
     client.create(workspace="default", name="plp-watch", spec=spec())
-    phases = [e.sandbox.status.phase for e in stub.WatchSandbox(api.WatchSandboxRequest(sandbox="plp-watch", workspace_scope=DEFAULT, follow_status=True, stop_on_terminal=True), timeout=10)]
+    phases = [e.sandbox.status.phase for e in gateway.WatchSandbox(api.WatchSandboxRequest(sandbox="plp-watch", workspace_scope=DEFAULT, follow_status=True, stop_on_terminal=True), timeout=10)]
     assert phases[-1] == api.SANDBOX_PHASE_READY and set(phases[:-1]) <= {api.SANDBOX_PHASE_PROVISIONING}
 
 
-def test_other_methods_are_unimplemented(stub, cloud):
-    refused(grpc.StatusCode.UNIMPLEMENTED, stub.ListProviders, api.ListProvidersRequest(workspace_scope=DEFAULT))
+def test_other_methods_are_unimplemented(gateway, cloud):
+    refused(grpc.StatusCode.UNIMPLEMENTED, gateway.ListProviders, api.ListProvidersRequest(workspace_scope=DEFAULT))
 
 
 # -- grants: ssh sessions and forwarded connections --
@@ -461,12 +461,12 @@ SERVER = "require('net').createServer(s => s.on('data', d => s.write('<' + d + '
 
 
 class Forward:
-    def __init__(self, stub, sandbox, token, port=8123):
+    def __init__(self, gateway, sandbox, token, port=8123):
         self.input = queue.Queue()
         init = api.TcpForwardInit(sandbox=sandbox, workspace="default", authorization_token=token)
         init.tcp.host, init.tcp.port = "127.0.0.1", port
         self.input.put(api.TcpForwardFrame(init=init))
-        self.call = stub.ForwardTcp(iter(self.input.get, None), timeout=20)
+        self.call = gateway.ForwardTcp(iter(self.input.get, None), timeout=20)
 
     def give(self, data):
         self.input.put(api.TcpForwardFrame(data=data))
@@ -479,56 +479,56 @@ class Forward:
 
 
 @pytest.fixture
-def server(stub, ready):
-    x = Interactive(stub, ready, ["node", "-e", SERVER % 8123])
+def server(gateway, ready):
+    x = Interactive(gateway, ready, ["node", "-e", SERVER % 8123])
     assert x.next().data == b"ready\n"
     yield
     x.call.cancel()
 
 
-def token_of(stub, sandbox):
-    return stub.CreateSshSession(api.CreateSshSessionRequest(sandbox=sandbox, workspace_scope=DEFAULT))
+def token_of(gateway, sandbox):
+    return gateway.CreateSshSession(api.CreateSshSessionRequest(sandbox=sandbox, workspace_scope=DEFAULT))
 
 
-def test_a_forwarded_connection(stub, ready, server, cloud):
-    session = token_of(stub, ready)
+def test_a_forwarded_connection(gateway, ready, server, cloud):
+    session = token_of(gateway, ready)
     assert session.gateway_port == cloud.ready["port"] and session.expiration_time.seconds > time.time() + 3600
-    f = Forward(stub, ready, session.token)
+    f = Forward(gateway, ready, session.token)
     f.give(b"hello")
     assert next(f.call).data == b"<hello>"
     f.close()
     assert f.rest() == b"bye"
-    assert stub.RevokeSshSession(api.RevokeSshSessionRequest(token=session.token)).outcome == api.DELETION_OUTCOME_COMPLETED
-    refused(grpc.StatusCode.NOT_FOUND, stub.RevokeSshSession, api.RevokeSshSessionRequest(token=session.token))
-    assert stub.RevokeSshSession(api.RevokeSshSessionRequest(token=session.token, allow_missing=True)).outcome == api.DELETION_OUTCOME_ALREADY_ABSENT
-    refused(grpc.StatusCode.UNAUTHENTICATED, Forward(stub, ready, session.token).rest)
+    assert gateway.RevokeSshSession(api.RevokeSshSessionRequest(token=session.token)).outcome == api.DELETION_OUTCOME_COMPLETED
+    refused(grpc.StatusCode.NOT_FOUND, gateway.RevokeSshSession, api.RevokeSshSessionRequest(token=session.token))
+    assert gateway.RevokeSshSession(api.RevokeSshSessionRequest(token=session.token, allow_missing=True)).outcome == api.DELETION_OUTCOME_ALREADY_ABSENT
+    refused(grpc.StatusCode.UNAUTHENTICATED, Forward(gateway, ready, session.token).rest)
     assert cloud.state()["unrevoked"] == []
 
 
-def test_three_streams_a_token(stub, ready, server):
-    token = token_of(stub, ready).token
-    live = [Forward(stub, ready, token) for _ in range(3)]
+def test_three_streams_a_token(gateway, ready, server):
+    token = token_of(gateway, ready).token
+    live = [Forward(gateway, ready, token) for _ in range(3)]
     for f in live:
         f.give(b"x")
         assert next(f.call).data == b"<x>"
-    refused(grpc.StatusCode.RESOURCE_EXHAUSTED, Forward(stub, ready, token).rest)
+    refused(grpc.StatusCode.RESOURCE_EXHAUSTED, Forward(gateway, ready, token).rest)
     live[0].close()                 # the half-close frees the slot
     assert live[0].rest() == b"bye"
-    f = Forward(stub, ready, token)
+    f = Forward(gateway, ready, token)
     f.give(b"y")
     assert next(f.call).data == b"<y>"
     live[1].call.cancel()           # and so does a reset
 
     def again():
-        f = Forward(stub, ready, token)
+        f = Forward(gateway, ready, token)
         f.give(b"z")
         with contextlib.suppress(grpc.RpcError):
             return next(f.call).data == b"<z>"
     wait(again)
 
 
-def test_a_port_nobody_listens_on(stub, ready):
-    refused(grpc.StatusCode.UNAVAILABLE, Forward(stub, ready, token_of(stub, ready).token, port=9).rest)
+def test_a_port_nobody_listens_on(gateway, ready):
+    refused(grpc.StatusCode.UNAVAILABLE, Forward(gateway, ready, token_of(gateway, ready).token, port=9).rest)
 
 
 # -- the schema --
