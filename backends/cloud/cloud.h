@@ -131,6 +131,21 @@ void cloud_destroy(cloud_t *cloud);
 void cloud_describe(const cloud_t *cloud, backend_facts_t *facts);
 bool cloud_prove(cloud_t *cloud, backend_facts_t *facts, char failure[BACKEND_TEXT_MAX]);
 void cloud_run(cloud_t *cloud, backend_run_t *run);
+/* What each wall's own object begins with, so that backend_ops_t's functions are the same for all of them. */
+typedef struct {
+    unsigned magic;
+    cloud_t *cloud;
+    char
+        problem[BACKEND_TEXT_MAX]; /* of the configuration; empty when there is none. Written before cloud_wall_begin */
+} cloud_wall_t;
+/* cloud_create, `problem` being the wall's. At its end: cloud_destroy(wall->cloud). */
+void cloud_wall_begin(cloud_wall_t *wall, cloud_settings_t settings);
+/* backend_ops_t.check, describe, prove, run; `self` begins with a cloud_wall_t. */
+const char *cloud_wall_problem(void *self);
+void cloud_wall_describe(void *self, backend_facts_t *facts);
+bool cloud_wall_prove(void *self, backend_facts_t *facts, char failure[BACKEND_TEXT_MAX]);
+void cloud_wall_run(void *self, backend_run_t *run);
+
 /* The wall may not be what was proven: the next proof tries it for real, and comes soon. */
 void cloud_suspect(cloud_t *cloud, const char *why);
 /* backend_sandboxes_t.unseen_ms: `usual`, or what the test builds' PLIMSOLL_CLOUD_UNSEEN says. */

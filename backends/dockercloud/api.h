@@ -73,17 +73,16 @@ typedef struct {
 extern const dc_api_ops_t DC_CONNECT_OPS, DC_REST_OPS;
 
 struct dc {
+    cloud_wall_t wall; /* first */
     unsigned magic;
     const backend_host_t *host;
     dc_settings_t settings;
     cloud_secrets_t secrets;
     cloud_http_t *http;
     dc_bearer_t *bearer;
-    cloud_t *cloud;
     const dc_api_ops_t *api;
     /* The management API has answered as itself: until then its "not found" may be a wrong address's (spec 9.6). */
     bool is_base_known;
-    char problem[BACKEND_TEXT_MAX];
 };
 
 /* --- the sandbox's own endpoint: what both APIs do alike (endpoint.c) --- */

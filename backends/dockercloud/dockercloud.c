@@ -206,8 +206,8 @@ static backend_sandboxes_t sandboxes = {
 
 static void problem(dc_t *dc, const char *what)
 {
-    if (dc->problem[0] == '\0')
-        snprintf(dc->problem, sizeof(dc->problem), "%s", what);
+    if (dc->wall.problem[0] == '\0')
+        snprintf(dc->wall.problem, sizeof(dc->wall.problem), "%s", what);
 }
 
 /* The parent has checked all of it; a role that was started some other way still must not call anywhere. */
@@ -241,40 +241,18 @@ static void *wall_setup(const backend_host_t *host)
                                        .ops = &OPS,
                                        .self = dc,
                                        .tier = TIER_VM,
-                                       .problem = dc->problem[0] != '\0' ? dc->problem : NULL,
                                        .capacity = (uint32_t)option_int(OPT_SANDBOX_DOCKERCLOUD_MAX_CONCURRENT)};
     sandboxes.unseen_ms = cloud_unseen_ms(DC_UNSEEN_MS);
-    dc->cloud = cloud_create(&settings);
+    cloud_wall_begin(&dc->wall, settings);
     log_event(LOG_INFO, "docker cloud", log_str("api", dc->settings.api == DC_REST ? "rest" : "connect"),
               log_str("url", dc->settings.api_url), log_str("size", dc->settings.size.name));
     return dc;
 }
 
-static const char *wall_problem(void *self)
-{
-    dc_t *dc = check(self);
-    return dc->problem[0] != '\0' ? dc->problem : NULL;
-}
-
-static void wall_describe(void *self, backend_facts_t *facts)
-{
-    cloud_describe(check(self)->cloud, facts);
-}
-
-static bool wall_prove(void *self, backend_facts_t *facts, char failure[BACKEND_TEXT_MAX])
-{
-    return cloud_prove(check(self)->cloud, facts, failure);
-}
-
-static void wall_run(void *self, backend_run_t *run)
-{
-    cloud_run(check(self)->cloud, run);
-}
-
 static void wall_stop(void *self)
 {
     dc_t *dc = check(self);
-    cloud_destroy(dc->cloud);
+    cloud_destroy(dc->wall.cloud);
     cloud_http_destroy(dc->http);
     dc_bearer_destroy(dc->bearer);
     dc->magic = 0;
@@ -287,9 +265,9 @@ const backend_ops_t DOCKERCLOUD_BACKEND = {
     .proof_ms = CLOUD_SMOKE_MS,
     .sandboxes = &sandboxes,
     .setup = wall_setup,
-    .check = wall_problem,
-    .describe = wall_describe,
-    .prove = wall_prove,
-    .run = wall_run,
+    .check = cloud_wall_problem,
+    .describe = cloud_wall_describe,
+    .prove = cloud_wall_prove,
+    .run = cloud_wall_run,
     .stop = wall_stop,
 };

@@ -98,7 +98,7 @@ static void read_settings(e2b_t *e2b)
     e2b_api_url(e2b->api);
     e2b_sandbox_url(e2b->sandboxes);
     if (e2b->key == NULL)
-        snprintf(e2b->problem, sizeof(e2b->problem), "E2B_API_KEY is not set");
+        snprintf(e2b->wall.problem, sizeof(e2b->wall.problem), "E2B_API_KEY is not set");
     cloud_secrets_add(&e2b->secrets, e2b->key);
 }
 
@@ -113,42 +113,20 @@ static void *wall_setup(const backend_host_t *host)
                                  .ca_file = option_str(OPT_E2B_CA_FILE),
                                  .connections_kept = CONNECTIONS_KEPT};
     e2b->http = cloud_http_create(host->loop, &http);
-    cloud_settings_t settings = {.host = host,
-                                 .ops = &OPS,
-                                 .self = e2b,
-                                 .tier = TIER_VM,
-                                 .problem = e2b->problem[0] != '\0' ? e2b->problem : NULL,
-                                 .capacity = (uint32_t)option_int(OPT_E2B_MAX_CONCURRENT),
-                                 .creates_per_minute = (uint32_t)option_int(OPT_E2B_CREATES_PER_SECOND) * 60};
-    e2b->cloud = cloud_create(&settings);
+    const cloud_settings_t settings = {.host = host,
+                                       .ops = &OPS,
+                                       .self = e2b,
+                                       .tier = TIER_VM,
+                                       .capacity = (uint32_t)option_int(OPT_E2B_MAX_CONCURRENT),
+                                       .creates_per_minute = (uint32_t)option_int(OPT_E2B_CREATES_PER_SECOND) * 60};
+    cloud_wall_begin(&e2b->wall, settings);
     return e2b;
-}
-
-static const char *wall_problem(void *self)
-{
-    const e2b_t *e2b = e2b_check(self);
-    return e2b->problem[0] != '\0' ? e2b->problem : NULL;
-}
-
-static void wall_describe(void *self, backend_facts_t *out)
-{
-    cloud_describe(e2b_check(self)->cloud, out);
-}
-
-static bool wall_prove(void *self, backend_facts_t *out, char failure[BACKEND_TEXT_MAX])
-{
-    return cloud_prove(e2b_check(self)->cloud, out, failure);
-}
-
-static void wall_run(void *self, backend_run_t *run)
-{
-    cloud_run(e2b_check(self)->cloud, run);
 }
 
 static void wall_stop(void *self)
 {
     e2b_t *e2b = e2b_check(self);
-    cloud_destroy(e2b->cloud);
+    cloud_destroy(e2b->wall.cloud);
     cloud_http_destroy(e2b->http);
     e2b_forget_all(e2b);
     e2b->magic = 0;
@@ -161,9 +139,9 @@ const backend_ops_t E2B_BACKEND = {
     .proof_ms = CLOUD_SMOKE_MS,
     .sandboxes = &E2B_SANDBOXES,
     .setup = wall_setup,
-    .check = wall_problem,
-    .describe = wall_describe,
-    .prove = wall_prove,
-    .run = wall_run,
+    .check = cloud_wall_problem,
+    .describe = cloud_wall_describe,
+    .prove = cloud_wall_prove,
+    .run = cloud_wall_run,
     .stop = wall_stop,
 };

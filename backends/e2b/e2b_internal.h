@@ -19,12 +19,11 @@ typedef struct e2b_proven {
 } e2b_proven_t;
 
 typedef struct {
+    cloud_wall_t wall; /* first */
     unsigned magic;
     const backend_host_t *host;
-    cloud_t *cloud;
     cloud_http_t *http;
     cloud_secrets_t secrets;
-    char problem[BACKEND_TEXT_MAX];
     /* settings */
     char api[BASE_URL_MAX + 1];
     char sandboxes[BASE_URL_MAX + 1]; /* "": each sandbox has a host of its own */

@@ -25,8 +25,8 @@ openshell_t *openshell_check(void *self)
 
 static void set_problem(openshell_t *openshell, const char *what, const char *why)
 {
-    if (openshell->problem[0] == '\0')
-        snprintf(openshell->problem, sizeof(openshell->problem), "%s%s%s", what, why != NULL ? ": " : "",
+    if (openshell->wall.problem[0] == '\0')
+        snprintf(openshell->wall.problem, sizeof(openshell->wall.problem), "%s%s%s", what, why != NULL ? ": " : "",
                  why != NULL ? why : "");
 }
 
@@ -68,7 +68,7 @@ static void open_channel(openshell_t *openshell)
     }
     if (!target.is_plain)
         load_tls(openshell);
-    if (openshell->problem[0] == '\0')
+    if (openshell->wall.problem[0] == '\0')
         openshell->channel = grpc_channel_create(openshell->host->loop, &target, openshell->tls, OPENSHELL_CONNECT_MS);
 }
 
@@ -140,41 +140,20 @@ static void *wall_setup(const backend_host_t *host)
     read_shape(openshell);
     open_channel(openshell);
     OPENSHELL_SANDBOXES.unseen_ms = cloud_unseen_ms(OPENSHELL_UNSEEN_MS);
-    cloud_settings_t settings = {.host = host,
-                                 .ops = &OPS,
-                                 .self = openshell,
-                                 .tier = TIER_CONTAINER,
-                                 .creates_per_minute = (uint32_t)option_int(OPT_SANDBOX_OPENSHELL_CREATES_PER_MINUTE),
-                                 .problem = openshell->problem[0] != '\0' ? openshell->problem : NULL};
-    openshell->cloud = cloud_create(&settings);
+    const cloud_settings_t settings = {.host = host,
+                                       .ops = &OPS,
+                                       .self = openshell,
+                                       .tier = TIER_CONTAINER,
+                                       .creates_per_minute =
+                                           (uint32_t)option_int(OPT_SANDBOX_OPENSHELL_CREATES_PER_MINUTE)};
+    cloud_wall_begin(&openshell->wall, settings);
     return openshell;
-}
-
-static const char *wall_problem(void *self)
-{
-    const openshell_t *openshell = openshell_check(self);
-    return openshell->problem[0] != '\0' ? openshell->problem : NULL;
-}
-
-static void wall_describe(void *self, backend_facts_t *facts)
-{
-    cloud_describe(openshell_check(self)->cloud, facts);
-}
-
-static bool wall_prove(void *self, backend_facts_t *facts, char failure[BACKEND_TEXT_MAX])
-{
-    return cloud_prove(openshell_check(self)->cloud, facts, failure);
-}
-
-static void wall_run(void *self, backend_run_t *run)
-{
-    cloud_run(openshell_check(self)->cloud, run);
 }
 
 static void wall_stop(void *self)
 {
     openshell_t *openshell = openshell_check(self);
-    cloud_destroy(openshell->cloud);
+    cloud_destroy(openshell->wall.cloud);
     grpc_channel_destroy(openshell->channel);
     tls_stream_unref(openshell->tls);
     shape_dispose(&openshell->shape);
@@ -187,9 +166,9 @@ const backend_ops_t OPENSHELL_BACKEND = {
     .proof_ms = CLOUD_SMOKE_MS,
     .sandboxes = &OPENSHELL_SANDBOXES,
     .setup = wall_setup,
-    .check = wall_problem,
-    .describe = wall_describe,
-    .prove = wall_prove,
-    .run = wall_run,
+    .check = cloud_wall_problem,
+    .describe = cloud_wall_describe,
+    .prove = cloud_wall_prove,
+    .run = cloud_wall_run,
     .stop = wall_stop,
 };

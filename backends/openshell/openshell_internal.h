@@ -45,10 +45,9 @@ enum {
 #define OPENSHELL_WORK "/tmp/work"
 
 typedef struct {
+    cloud_wall_t wall; /* first */
     unsigned magic;
     const backend_host_t *host;
-    cloud_t *cloud;
-    char problem[BACKEND_TEXT_MAX]; /* of the configuration; empty when there is none */
     struct ssl_ctx_st *tls;
     grpc_channel_t *channel; /* NULL with a problem */
     shape_t shape;

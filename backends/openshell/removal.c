@@ -111,7 +111,7 @@ static sandbox_removal_t remove_one(void *self, const ledger_entry_t *entry, cha
     char name[OPENSHELL_NAME + 1];
     uint64_t until_us = clock_mono_us() + JANITOR_ATTEMPT_MS * UINT64_C(1000);
     if (openshell->channel == NULL) {
-        snprintf(why, LEDGER_ERROR_MAX + 1, "%s", openshell->problem);
+        snprintf(why, LEDGER_ERROR_MAX + 1, "%s", openshell->wall.problem);
         return SANDBOX_THERE;
     }
     openshell_name(entry->stamp, name);
@@ -189,7 +189,7 @@ bool openshell_walk(openshell_t *openshell, const char *installation, openshell_
     buffer_t token;
     bool is_whole = false;
     if (openshell->channel == NULL) {
-        snprintf(why, LEDGER_ERROR_MAX + 1, "%s", openshell->problem);
+        snprintf(why, LEDGER_ERROR_MAX + 1, "%s", openshell->wall.problem);
         return false;
     }
     buffer_init(&token, TOKEN_MAX);
