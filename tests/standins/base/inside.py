@@ -20,7 +20,7 @@ import termios
 import time
 
 import landlock
-from messages import receive, send
+from messages import Orders, send
 
 ENTRIES_MAX = 10000
 TRANSLATED = ("/home/user", "/tmp", "/root")
@@ -60,31 +60,14 @@ class Inside:
     # -- orders --
 
     def serve(self):
-        wake_r, wake_w = os.pipe()
-        os.set_blocking(wake_r, False)
-        os.set_blocking(wake_w, False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(wake_w)
-        while True:
-            ready, _, _ = select.select([self.sock, wake_r], [], [])
-            if wake_r in ready:
-                try:
-                    os.read(wake_r, 4096)
-                except BlockingIOError:
-                    pass
-                self.reap()
-            if self.sock in ready:
-                asked = receive(self.sock)
-                if asked is None:
-                    break
-                value, fds = asked
-                try:
-                    self.order(value, fds)
-                except OSError as e:
-                    self.answer(value.get("id"), error=e.errno, text=str(e))
-                finally:
-                    for fd in fds:
-                        os.close(fd)
+        for value, fds in Orders(self.sock, self.reap):
+            try:
+                self.order(value, fds)
+            except OSError as e:
+                self.answer(value.get("id"), error=e.errno, text=str(e))
+            finally:
+                for fd in fds:
+                    os.close(fd)
         self.kill_all(signal.SIGKILL, until_gone=True)
 
     def answer(self, number, fds=(), **fields):

@@ -1,6 +1,8 @@
 """Messages between a stand-in, the nursery and a box: JSON over a SEQPACKET socket, with descriptors; a long one travels in a memory file."""
 import json
 import os
+import select
+import signal
 import socket
 
 MESSAGE_MAX = 128 * 1024
@@ -34,3 +36,30 @@ def receive(sock):
             f.seek(0)
             value = json.load(f)
     return value, fds
+
+
+class Orders:
+    """The messages of a socket in turn until its end, for a process with children: `reap` is called when one of them may have ended."""
+
+    def __init__(self, sock, reap):
+        self.sock, self.reap = sock, reap
+        self.wake, wake = os.pipe()
+        os.set_blocking(self.wake, False)
+        os.set_blocking(wake, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(wake)
+
+    def __iter__(self):
+        while True:
+            ready, _, _ = select.select([self.sock, self.wake], [], [])
+            if self.wake in ready:
+                try:
+                    os.read(self.wake, 4096)
+                except BlockingIOError:
+                    pass
+                self.reap()
+            if self.sock in ready:
+                asked = receive(self.sock)
+                if asked is None:
+                    return
+                yield asked

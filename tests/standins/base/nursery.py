@@ -12,7 +12,6 @@ import ctypes
 import fcntl
 import os
 import platform
-import select
 import shutil
 import signal
 import socket
@@ -24,7 +23,7 @@ import warnings  # noqa: F401  os.execvpe would
 if __name__ == "__main__":
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from inside import Inside  # noqa: E402
-from messages import receive, send  # noqa: E402
+from messages import Orders, receive, send  # noqa: E402
 
 USER = 1000
 
@@ -303,28 +302,13 @@ class Nursery:
         write("/proc/self/gid_map", f"0 {outside[1]} 1\n")
 
     def serve(self):
-        wake_r, wake_w = os.pipe()
-        os.set_blocking(wake_r, False)
-        os.set_blocking(wake_w, False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(wake_w)
+        orders = Orders(self.sock, self.reap)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)     # the parent decides
         users = "two" if os.geteuid() == 0 and self.mode == "ns" else "one"
         send(self.sock, {"mode": self.mode, "users": users, "why_plain": self.why_plain, "tools": tools()})
-        while True:
-            ready, _, _ = select.select([self.sock, wake_r], [], [])
-            if wake_r in ready:
-                try:
-                    os.read(wake_r, 4096)
-                except BlockingIOError:
-                    pass
-                self.reap()
-            if self.sock in ready:
-                asked = receive(self.sock)
-                if asked is None:
-                    return
-                self.make(*asked)
+        for asked in orders:
+            self.make(*asked)
 
     def make(self, asked, fds):
         with socket.socket(fileno=fds[0]) as sock:
