@@ -116,7 +116,7 @@ typedef struct {
 } dc_call_t;
 
 /* A call with the right credential; the answer is to be disposed of whatever came. On false `refused` says what the
- * service said, CODE_OK when it said nothing, and the trouble's fault follows from it. */
+ * service said, DC_CODE_NONE when it said nothing, and the trouble's fault follows from it. */
 bool dc_call(dc_t *dc, const dc_call_t *call, cloud_answer_t *answer, dc_refused_t *refused, cloud_trouble_t *trouble);
 /* The same, and the answer's JSON object, to json_decref; NULL with the trouble, which is PROTOCOL when the answer was
  * none. */

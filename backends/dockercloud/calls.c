@@ -210,7 +210,7 @@ static bool call_with(dc_t *dc, const dc_call_t *call, const char *credential, c
                                      .on_data = call->on_data,
                                      .data = call->data};
     bool is_done = cloud_call(dc->http, &request, answer, trouble);
-    *refused = (dc_refused_t){.code = CODE_OK};
+    *refused = (dc_refused_t){.code = DC_CODE_NONE};
     if (!is_done && trouble->status >= 300)
         judge(dc, call, &secrets, answer, refused, trouble);
     cloud_header_wipe(&authorization);
@@ -277,7 +277,7 @@ bool dc_call(dc_t *dc, const dc_call_t *call, cloud_answer_t *answer, dc_refused
 {
     *answer = (cloud_answer_t){.tries = 0};
     *trouble = (cloud_trouble_t){.fault = CLOUD_FINE};
-    *refused = (dc_refused_t){.code = CODE_OK};
+    *refused = (dc_refused_t){.code = DC_CODE_NONE};
     if (call->box != NULL && dc->settings.api == DC_REST)
         return call_endpoint(dc, call, answer, refused, trouble);
     return call_management(dc, call, answer, refused, trouble);

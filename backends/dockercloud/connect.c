@@ -30,7 +30,7 @@ static json_t *call(dc_t *dc, const rpc_t *rpc, bool fits, buffer_t *body, dc_re
     buffer_t url;
     json_t *json = NULL;
     buffer_init(&url, CLOUD_URL_MAX);
-    *refused = (dc_refused_t){.code = CODE_OK};
+    *refused = (dc_refused_t){.code = DC_CODE_NONE};
     if (fits && dc_url(&url, rpc->base, rpc->procedure, NULL)) {
         const dc_call_t out = {.method = "POST",
                                .path = (const char *)url.base,
@@ -118,7 +118,7 @@ static json_t *await_operation(dc_t *dc, json_t *json, dc_operation_t *operation
 
 /* --- remove --- */
 
-static bool is_told(const dc_refused_t *refused, dc_code_t code)
+static bool is_told(const dc_refused_t *refused, code_t code)
 {
     return refused->is_told && refused->code == code;
 }

@@ -5,34 +5,12 @@
 #include "backends/cloud/cloud_json.h"
 #include "backends/dockercloud/fields.h"
 
-static const struct {
-    const char *snake, *camel;
-} NAMES[CODE_COUNT] = {
-    [CODE_OK] = {"ok", "ok"},
-    [CODE_CANCELED] = {"canceled", "canceled"},
-    [CODE_UNKNOWN] = {"unknown", "unknown"},
-    [CODE_INVALID_ARGUMENT] = {"invalid_argument", "invalidArgument"},
-    [CODE_DEADLINE_EXCEEDED] = {"deadline_exceeded", "deadlineExceeded"},
-    [CODE_NOT_FOUND] = {"not_found", "notFound"},
-    [CODE_ALREADY_EXISTS] = {"already_exists", "alreadyExists"},
-    [CODE_PERMISSION_DENIED] = {"permission_denied", "permissionDenied"},
-    [CODE_RESOURCE_EXHAUSTED] = {"resource_exhausted", "resourceExhausted"},
-    [CODE_FAILED_PRECONDITION] = {"failed_precondition", "failedPrecondition"},
-    [CODE_ABORTED] = {"aborted", "aborted"},
-    [CODE_OUT_OF_RANGE] = {"out_of_range", "outOfRange"},
-    [CODE_UNIMPLEMENTED] = {"unimplemented", "unimplemented"},
-    [CODE_INTERNAL] = {"internal", "internal"},
-    [CODE_UNAVAILABLE] = {"unavailable", "unavailable"},
-    [CODE_DATA_LOSS] = {"data_loss", "dataLoss"},
-    [CODE_UNAUTHENTICATED] = {"unauthenticated", "unauthenticated"},
-};
-
-const char *dc_code_name(dc_code_t code)
+const char *dc_code_name(code_t code)
 {
-    return code < CODE_COUNT ? NAMES[code].snake : "unknown";
+    return code < CODE_COUNT ? code_name(code) : "none";
 }
 
-bool dc_code_is_unsure(dc_code_t code)
+bool dc_code_is_unsure(code_t code)
 {
     switch (code) {
     case CODE_UNKNOWN:
@@ -49,17 +27,29 @@ bool dc_code_is_unsure(dc_code_t code)
     }
 }
 
-/* A code of a later version is unknown, as is "ok" on an error. */
-static dc_code_t code_of(const json_t *value)
+/* "notFound" for "not_found": REST writes them so. */
+static bool is_camel_of(const char *text, const char *snake)
+{
+    for (; *snake != '\0'; ++snake, ++text) {
+        bool is_hump = *snake == '_';
+        snake += is_hump;
+        if (*text != (is_hump ? *snake - 'a' + 'A' : *snake))
+            return false;
+    }
+    return *text == '\0';
+}
+
+/* A code of a later version is unknown, as is "ok" on an error. Numbers are google.rpc.Code's, which has "ok" first. */
+static code_t code_of(const json_t *value)
 {
     const char *text = json_string_value(value);
     if (json_is_integer(value)) {
         json_int_t number = json_integer_value(value);
-        return number > CODE_OK && number < CODE_COUNT ? (dc_code_t)number : CODE_UNKNOWN;
+        return number > 0 && number <= CODE_COUNT ? (code_t)(number - 1) : CODE_UNKNOWN;
     }
-    for (int i = CODE_OK + 1; text != NULL && i < CODE_COUNT; ++i)
-        if (strcmp(text, NAMES[i].snake) == 0 || strcmp(text, NAMES[i].camel) == 0)
-            return (dc_code_t)i;
+    for (code_t code = 0; text != NULL && code < CODE_COUNT; ++code)
+        if (strcmp(text, code_name(code)) == 0 || is_camel_of(text, code_name(code)))
+            return code;
     return CODE_UNKNOWN;
 }
 
@@ -123,7 +113,7 @@ bool dc_is_error(const json_t *json)
 }
 
 /* A 404 nobody signed is a route that is not served, never "the sandbox is gone". */
-static dc_code_t code_of_status(dc_api_t api, int status)
+static code_t code_of_status(dc_api_t api, int status)
 {
     switch (status) {
     case 400:

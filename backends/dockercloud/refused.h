@@ -10,33 +10,15 @@
 #include <jansson.h>
 
 #include "backends/dockercloud/settings.h"
+#include "records/codes.h"
 
-/* In the order of google.rpc.Code, whose numbers an operation's error carries. */
-typedef enum {
-    CODE_OK,
-    CODE_CANCELED,
-    CODE_UNKNOWN,
-    CODE_INVALID_ARGUMENT,
-    CODE_DEADLINE_EXCEEDED,
-    CODE_NOT_FOUND,
-    CODE_ALREADY_EXISTS,
-    CODE_PERMISSION_DENIED,
-    CODE_RESOURCE_EXHAUSTED,
-    CODE_FAILED_PRECONDITION,
-    CODE_ABORTED,
-    CODE_OUT_OF_RANGE,
-    CODE_UNIMPLEMENTED,
-    CODE_INTERNAL,
-    CODE_UNAVAILABLE,
-    CODE_DATA_LOSS,
-    CODE_UNAUTHENTICATED,
-    CODE_COUNT
-} dc_code_t;
+/* Of an answer that says nothing of a refusal. */
+#define DC_CODE_NONE CODE_COUNT
 
 enum { REFUSED_REASON_MAX = 64, REFUSED_MESSAGE_MAX = 512, REFUSED_BODY_MAX = 64 * 1024 };
 
 typedef struct {
-    dc_code_t code;
+    code_t code;
     bool is_told;            /* by the service itself: a body of its form. False: a proxy's page, or nothing */
     bool is_quota;           /* waiting does not make it go away */
     uint32_t retry_after_ms; /* of the details; 0 = none */
@@ -45,7 +27,7 @@ typedef struct {
 } dc_refused_t;
 
 /* "failed_precondition", ... */
-const char *dc_code_name(dc_code_t code);
+const char *dc_code_name(code_t code);
 /* Of an answer that is not the expected success. `body` may be anything. */
 void dc_refused_read(dc_api_t api, int status, const void *body, size_t len, dc_refused_t *out);
 /* Of an object {"code", "message", "details"?}, the code a name or a number: an operation's error, an end frame's, a
@@ -54,6 +36,6 @@ bool dc_refused_of(const json_t *error, dc_refused_t *out);
 /* An error in the place of what a success has: none of the API's messages has a `code` of its own. */
 bool dc_is_error(const json_t *json);
 /* The create may have been accepted all the same (spec 4.5). */
-bool dc_code_is_unsure(dc_code_t code);
+bool dc_code_is_unsure(code_t code);
 
 #endif

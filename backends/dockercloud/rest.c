@@ -19,7 +19,7 @@ static json_t *get_tagged(dc_t *dc, const char *path, const char *argument, cons
     buffer_t url;
     json_t *json = NULL;
     buffer_init(&url, CLOUD_URL_MAX);
-    *refused = (dc_refused_t){.code = CODE_OK};
+    *refused = (dc_refused_t){.code = DC_CODE_NONE};
     if (dc_url(&url, dc->settings.api_url, path, argument) && buffer_append_str(&url, rest)) {
         const dc_call_t call = {.method = "GET",
                                 .path = (const char *)url.base,
@@ -343,7 +343,7 @@ static bool send_delete(dc_t *dc, const dc_sandbox_t *sandbox, uint64_t deadline
     buffer_t url;
     bool is_done = false;
 
-    *refused = (dc_refused_t){.code = CODE_OK};
+    *refused = (dc_refused_t){.code = DC_CODE_NONE};
     if (!is_etag(sandbox->etag))
         return dc_senseless(trouble, "the sandbox has no ETag");
     snprintf(if_match, sizeof(if_match), "If-Match: %s", sandbox->etag);

@@ -100,7 +100,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     uint8_t *copy = malloc(size);
     memcpy(copy, data + 1, size - 1);
     dc_refused_read(api, STATUS_BASE + data[0] % STATUSES, copy, size - 1, &refused);
-    if (refused.code == CODE_OK || refused.code >= CODE_COUNT || strlen(refused.message) > REFUSED_MESSAGE_MAX)
+    if (refused.code >= CODE_COUNT || strlen(refused.message) > REFUSED_MESSAGE_MAX)
         abort();
     check_text(refused.reason, REFUSED_REASON_MAX);
     read_token(copy, size - 1);

@@ -156,7 +156,7 @@ static void errors(void **state)
         dc_api_t api;
         int status;
         const char *body;
-        dc_code_t code;
+        code_t code;
         bool is_told;
     } table[] = {
         {DC_REST, 409, "{'code':'failedPrecondition','message':'m'}", CODE_FAILED_PRECONDITION, true},
@@ -236,12 +236,12 @@ static void details(void **state)
 
 static void which_creates_may_have_been_taken(void **state)
 {
-    static const dc_code_t unsure[] = {CODE_UNKNOWN, CODE_INTERNAL, CODE_UNAVAILABLE, CODE_DEADLINE_EXCEEDED,
+    static const code_t unsure[] = {CODE_UNKNOWN, CODE_INTERNAL, CODE_UNAVAILABLE, CODE_DEADLINE_EXCEEDED,
                                        CODE_ABORTED, CODE_CANCELED, CODE_DATA_LOSS,   CODE_ALREADY_EXISTS};
     (void)state;
     size_t count = 0;
     for (int code = 0; code < CODE_COUNT; ++code)
-        count += dc_code_is_unsure((dc_code_t)code);
+        count += dc_code_is_unsure((code_t)code);
     assert_int_equal(count, sizeof(unsure) / sizeof(unsure[0]));
     for (size_t i = 0; i < sizeof(unsure) / sizeof(unsure[0]); ++i)
         assert_true(dc_code_is_unsure(unsure[i]));
