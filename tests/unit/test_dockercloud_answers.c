@@ -237,7 +237,7 @@ static void details(void **state)
 static void which_creates_may_have_been_taken(void **state)
 {
     static const code_t unsure[] = {CODE_UNKNOWN, CODE_INTERNAL, CODE_UNAVAILABLE, CODE_DEADLINE_EXCEEDED,
-                                       CODE_ABORTED, CODE_CANCELED, CODE_DATA_LOSS,   CODE_ALREADY_EXISTS};
+                                    CODE_ABORTED, CODE_CANCELED, CODE_DATA_LOSS,   CODE_ALREADY_EXISTS};
     (void)state;
     size_t count = 0;
     for (int code = 0; code < CODE_COUNT; ++code)
