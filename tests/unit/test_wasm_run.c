@@ -310,6 +310,21 @@ static void test_randomness_differs(void **state)
     }
 }
 
+/* Their keys are hashed with a word that each worker is given after the context was made. */
+static void test_collections_find_their_keys(void **state)
+{
+    (void)state;
+    expect("const keys = [0, -0, NaN, 1.5, 2n ** 70n, 'a', 'a'.repeat(999), Symbol.iterator, null, undefined, true, "
+           "{}, [], () => 1];"
+           "const map = new Map(keys.map((k, i) => [k, i])), set = new Set(keys), weak = new "
+           "WeakMap(keys.slice(11).map((k) => [k, 1]));"
+           "for (let i = 0; i < 5000; ++i) map.set('k' + i, i);"
+           "console.log(map.size, set.size, keys.every((k) => map.has(k) && set.has(k)), keys.slice(11).every((k) => "
+           "weak.has(k)),"
+           " map.get('k4999'), map.delete('k17'), map.has('k17'))",
+           0, "5013 13 true true 4999 true false\n");
+}
+
 static void test_runs_share_nothing(void **state)
 {
     (void)state;
@@ -597,6 +612,7 @@ int main(void)
         cmocka_unit_test(test_memory_cap_holds_natively),
         cmocka_unit_test(test_proof),
         cmocka_unit_test(test_randomness_differs),
+        cmocka_unit_test(test_collections_find_their_keys),
         cmocka_unit_test(test_runs_share_nothing),
         cmocka_unit_test(test_clocks),
         cmocka_unit_test(test_output_limit),

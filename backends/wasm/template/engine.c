@@ -3,6 +3,7 @@
 
 #include <signal.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include "backends/wasm/template/module.h"
@@ -12,9 +13,13 @@
 enum {
     JOBS_PER_LOOK = 64,         /* jobs between two looks at the clock */
     ALTSTACK_BYTES = 64 * 1024, /* for signal frames, which grow with the processor's registers */
+    SEED_SPARE_BITS = 14,       /* so that a thousand of it are a clock's 64 bits of nanoseconds */
+    RANDOM_BYTES = 12,
+    RANDOM_ALIGN = 8,
 };
 
 static uint32_t memory_cap; /* pages */
+static guest_t random_state_at;
 static guest_t code_at;
 static guest_t name_stack, name_exec_argv, name_file;
 
@@ -38,8 +43,6 @@ bool engine_boot(uint32_t max_pages)
     Z_quickjsZ__initialize(&module);
     return true;
 }
-
-/* ---- worker ---- */
 
 static bool is_value(handle_t value)
 {
@@ -74,9 +77,42 @@ static bool furnish(const uint8_t *shim, size_t shim_len)
     return is_value(done);
 }
 
+/* What the engine makes of a seed: the state Math.random goes on from (xorshift64*, one step taken), and beside it the
+ * step's low half, with which it hashes the keys of collections. */
+static void expand_seed(uint64_t seed, uint8_t out[RANDOM_BYTES])
+{
+    uint64_t state = seed;
+    state ^= state >> 12;
+    state ^= state << 25;
+    state ^= state >> 27;
+    memcpy(out, &state, sizeof(state));
+    wire_put32(out + sizeof(state), (uint32_t)(state * UINT64_C(0x2545F4914F6CDD1D)));
+}
+
+/* Where in the module's memory the context keeps that: the one place that holds what became of the seed it was given,
+ * which no other place holds by accident. False when it is not one place. */
+static bool find_random_state(uint64_t seed)
+{
+    const uint8_t *memory = module.w2c_memory.data;
+    uint8_t sought[RANDOM_BYTES];
+    size_t found = 0;
+    expand_seed(seed, sought);
+    for (uint64_t at = 0; at + RANDOM_BYTES <= module.w2c_memory.size; at += RANDOM_ALIGN) {
+        if (memcmp(memory + at, sought, RANDOM_BYTES) == 0) {
+            random_state_at = (guest_t)at;
+            ++found;
+        }
+    }
+    return found == 1;
+}
+
 bool engine_prepare(const uint8_t *shim, size_t shim_len)
 {
-    if (wasm_rt_impl_try() != 0 || Z_quickjsZ_qjs_init(&module) != 0)
+    uint64_t seed;
+    if (getrandom(&seed, sizeof(seed), 0) != sizeof(seed))
+        return false;
+    module_seed_ns = (seed >> SEED_SPARE_BITS | UINT64_C(1) << (63 - SEED_SPARE_BITS)) * 1000;
+    if (wasm_rt_impl_try() != 0 || Z_quickjsZ_qjs_init(&module) != 0 || !find_random_state(module_seed_ns / 1000))
         return false;
     Z_quickjsZ_qjs_set_max_stack_size(&module, ENGINE_STACK_MAX);
     Z_quickjsZ_qjs_set_interrupt_handler(&module, 1);
@@ -99,6 +135,19 @@ const uint8_t *engine_compile(const char *source, size_t source_len, size_t *len
         return NULL;
     *len = wire_get32(guest_bytes(len_at, 4));
     return guest_bytes(bytes, *len);
+}
+
+/* ---- worker ---- */
+
+bool engine_freshen(void)
+{
+    uint64_t seed = 0;
+    while (seed == 0) { /* from which the generator would never move */
+        if (getrandom(&seed, sizeof(seed), 0) != sizeof(seed))
+            return false;
+    }
+    expand_seed(seed, module.w2c_memory.data + random_state_at);
+    return true;
 }
 
 uint8_t *engine_code_room(uint32_t len)

@@ -1,6 +1,6 @@
 /*
- * The engine: QuickJS-ng as a WebAssembly module, translated to C. Booted once in the template, completed in each
- * worker, which evaluates one script and ends.
+ * The engine: QuickJS-ng as a WebAssembly module, translated to C. Booted and completed once, in the template; each
+ * worker is given randomness of its own, evaluates one script and ends.
  */
 #ifndef TEMPLATE_ENGINE_H
 #define TEMPLATE_ENGINE_H
@@ -13,9 +13,13 @@ enum { ENGINE_STACK_MAX = 512 * 1024 }; /* of the module's 1 MiB; recursion past
 
 /* In the template: instantiates the module with at most `max_pages` of memory. False when it trapped. */
 bool engine_boot(uint32_t max_pages);
-/* In a worker: makes the runtime and the context, with randomness of this process alone, and what the guest finds in
- * it, by the compiled set-up script. False when the memory does not suffice. */
+/* In the template: makes the runtime and the context, and what the guest finds in it, by the compiled set-up script.
+ * Every worker begins with a copy, so the one thing that must differ between them, what Math.random goes on from, is
+ * found here and replaced by engine_freshen(). False when the memory does not suffice or the engine keeps that nowhere
+ * it can be found. */
 bool engine_prepare(const uint8_t *shim, size_t shim_len);
+/* In a worker, before any guest code: randomness of the kernel's for this process alone. False when there is none. */
+bool engine_freshen(void);
 /* In a process that ends afterwards: a script in the engine's compiled form, in the module's memory; NULL when it does
  * not compile. */
 const uint8_t *engine_compile(const char *source, size_t source_len, size_t *len);

@@ -177,7 +177,11 @@ int main(int argc, char **argv)
     if (sigprocmask(SIG_SETMASK, &children, NULL) != 0 ||
         (signal_fd = signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK)) < 0)
         return 3;
-    if (!engine_boot(pages) || !shim_compile() || !confine_template())
+    if (!engine_boot(pages) || !shim_compile())
+        return 3;
+    size_t shim_len;
+    const uint8_t *shim = shim_bytes(&shim_len);
+    if (!engine_prepare(shim, shim_len) || !confine_template())
         return 3;
     if (!control_send(WASM_CONTROL_HELLO, 0, namespaces ? WASM_HELLO_NAMESPACES : 0, -1))
         return 0;

@@ -13,7 +13,7 @@ enum { WASI_SUCCESS = 0, WASI_BADF = 8, WASI_INVAL = 28, WASI_IO = 29, WASI_NOSY
 enum { WASI_CLOCK_REALTIME = 0, WASI_CLOCK_MONOTONIC = 1 };
 
 Z_quickjs_instance_t module;
-uint64_t started_ns, deadline_ns = UINT64_MAX;
+uint64_t started_ns, deadline_ns = UINT64_MAX, module_seed_ns;
 bool is_interrupted;
 guest_t scratch;
 
@@ -53,10 +53,9 @@ uint32_t Z_wasi_snapshot_preview1Z_clock_time_get(struct Z_wasi_snapshot_preview
     uint64_t ns;
     (void)wasi, (void)precision;
     if (id == WASI_CLOCK_REALTIME && started_ns == 0) {
-        /* The engine seeds Math.random with the wall clock when it makes a context, and asks the clock for nothing else
-         * then. Workers made in the same microsecond would share a sequence: give it the kernel's randomness. */
-        if (getrandom(&ns, sizeof(ns), 0) != sizeof(ns))
-            return WASI_IO;
+        /* The engine seeds Math.random with the wall clock's microseconds when it makes a context, and asks the clock
+         * for nothing else then. */
+        ns = module_seed_ns;
     } else if (id == WASI_CLOCK_REALTIME) {
         struct timespec now;
         clock_gettime(CLOCK_REALTIME, &now);

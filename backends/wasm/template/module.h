@@ -27,10 +27,11 @@ enum {
 extern Z_quickjs_instance_t module;
 
 /* The run. */
-extern uint64_t started_ns;  /* monotonic; 0 while the context is being made */
-extern uint64_t deadline_ns; /* UINT64_MAX until the run starts */
-extern bool is_interrupted;  /* the deadline stopped the engine */
-extern guest_t scratch;      /* eight bytes the engine writes lengths to */
+extern uint64_t started_ns;     /* monotonic; 0 while the context is being made */
+extern uint64_t deadline_ns;    /* UINT64_MAX until the run starts */
+extern uint64_t module_seed_ns; /* the wall clock's answer while the context is being made */
+extern bool is_interrupted;     /* the deadline stopped the engine */
+extern guest_t scratch;         /* eight bytes the engine writes lengths to */
 
 /* --- module.c: imports of the module --- */
 

@@ -1,4 +1,4 @@
-// What the guest finds beside the engine's own built-ins. Evaluated in each worker before any guest code; the value of this script is
+// What the guest finds beside the engine's own built-ins. Evaluated once, in the template; the value of this script is
 // called with the two native functions. Nothing of it is reachable by name.
 (function (print, hostCall) {
   "use strict";

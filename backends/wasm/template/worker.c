@@ -12,7 +12,6 @@
 #include "backends/wasm/template/confine.h"
 #include "backends/wasm/template/engine.h"
 #include "backends/wasm/template/output.h"
-#include "backends/wasm/template/shim.h"
 #include "backends/wasm/wire.h"
 
 /* Some output, and then deaf to its deadline: for the test of the role's own kill. */
@@ -93,14 +92,11 @@ void worker_main(int fd, int template_pid, bool is_probe)
     struct sigaction alarm_action = {.sa_handler = output_on_alarm, .sa_flags = SA_ONSTACK | SA_RESTART};
     struct sigaction as_ever = {.sa_handler = SIG_DFL};
     uint8_t head[WASM_FRAME_HEADER];
-    size_t shim_len;
 
     if (!confine_worker_early(fd, template_pid) || sigaction(SIGALRM, &alarm_action, NULL) != 0 ||
         sigaction(SIGXCPU, &as_ever, NULL) != 0)
         _exit(WASM_STATUS_BROKEN);
-    /* Before the run is known: this much of it is the same for every run, and none of it waits for the caller. */
-    const uint8_t *shim = shim_bytes(&shim_len);
-    if (!engine_prepare(shim, shim_len))
+    if (!engine_freshen())
         _exit(WASM_STATUS_BROKEN);
 
     input_read(head, sizeof(head));
