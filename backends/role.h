@@ -75,6 +75,7 @@ struct role {
     char failure[BACKEND_TEXT_MAX];
     co_t *proof;
     bool is_proof_wanted; /* once more, when the present one has ended */
+    bool is_retry_wanted; /* the same, should the present one fail */
     uint32_t retry_ms;
     uint32_t untried;         /* proofs since the start that could not be tried, none having succeeded */
     loop_timer_t proof_timer; /* the next proof, or the limit of the present one */

@@ -88,7 +88,8 @@ static void on_proof_end(void *arg)
         else
             not_proven(role, proof);
         role_announce(role);
-        loop_timer_start(role->loop, &role->proof_timer, role->is_proof_wanted ? 0 : next_proof_ms(role, is_proven));
+        bool is_now = role->is_proof_wanted || (!is_proven && role->is_retry_wanted);
+        loop_timer_start(role->loop, &role->proof_timer, is_now ? 0 : next_proof_ms(role, is_proven));
     }
     free(proof);
     role_has_ended_one(role);
@@ -119,6 +120,7 @@ void role_prove(role_t *role)
     role->is_proof_wanted = role->proof != NULL;
     if (role->proof != NULL)
         return;
+    role->is_retry_wanted = false;
     proof_t *proof = mem_alloc(sizeof(*proof));
     proof->role = role;
     snprintf(proof->failure, sizeof(proof->failure), "no reason given");

@@ -1,5 +1,6 @@
 """An Engine that refuses, fails, hangs, lies, loses answers and cuts streams, call by call (fake_engine.py): nothing that ran is marked, nothing
 that may have run is called a result, whatever was made is removed, and the wall serves again."""
+import json
 import re
 import threading
 import time
@@ -196,6 +197,15 @@ def test_a_container_that_was_changed_after_its_start_gets_no_job(own, fake, wha
     assert rule.hits >= 1 and (reply.status == 200 or reply.reason in ("isolation", "capacity")), reply
     # the first inspect may serve the start and the claim alike; a run that was answered was given to one that is right
     assert reply.status != 200 or rule.hits <= 1
+
+
+@pytest.mark.one_wall
+def test_a_start_is_one_trial(local_wall):
+    """The ledger that connects while the wall is being proven is no reason to prove it again at once."""
+    with local_wall.gateway(SETTINGS, spoilable=True) as gw:
+        walls.At(gw, local_wall).ok("1", timeoutMs=20000)
+        roles = [json.loads(call.body)["Labels"]["sbx.role"] for call in gw.fake.made("POST", CREATE)]
+    assert roles[-1] == "pool" and roles.count("pool") == 1, roles
 
 
 # -- the stream --
