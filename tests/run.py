@@ -25,13 +25,18 @@ PARALLEL = os.cpu_count() or 2
 class Count:
     def __init__(self):
         self.passed = self.failed = self.skipped = 0
+        self.bad = []  # names, said once more at the end: hours of output may lie between a failure and that
 
     def one(self, name, ok, output=""):
         if ok:
             self.passed += 1
         else:
-            self.failed += 1
+            self.fail(name)
             print(f"FAILED {name}\n{output}", flush=True)
+
+    def fail(self, name, how_many=1):
+        self.failed += how_many
+        self.bad.append(name)
 
     def missing(self, name, reason):
         if CI:
@@ -63,7 +68,7 @@ def count_unit(count, binary, status, output):
     if skipped:
         count.missing(name, f"{skipped} skipped: {output[-2000:]}")
     if failed or status != 0 or passed == 0:
-        count.failed += max(failed, 1)
+        count.fail(name, max(failed, 1))
         print(f"FAILED {name} (status {status})\n{output[-8000:]}", flush=True)
     else:
         print(f"{name}: {passed} passed", flush=True)
@@ -179,10 +184,11 @@ def outside(count):
             outcome = (again or {}).get(node, "failed")
             found[node] = outcome
             print(f"{node}: failed beside others, {outcome} alone", flush=True)
-    for outcome in found.values():
+    for node, outcome in found.items():
         count.passed += outcome == "passed"
-        count.failed += outcome == "failed" or (CI and outcome == "skipped")
         count.skipped += outcome == "skipped" and not CI
+        if outcome == "failed" or (CI and outcome == "skipped"):
+            count.fail(node)
     if status not in (0, 1):
         count.one("pytest", False, f"pytest ended with status {status}")
 
@@ -194,6 +200,8 @@ def main():
     for name in wanted:
         print(f"== {name}", flush=True)
         stages[name](count)
+    for name in count.bad:
+        print(f"FAILED {name}", flush=True)
     print(f"{count.passed} passed, {count.failed} failed, {count.skipped} skipped", flush=True)
     return 1 if count.failed else 0
 
