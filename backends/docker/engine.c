@@ -138,9 +138,9 @@ void engine_container_create(engine_t *engine, const char *name, const json_t *b
     memcpy(id, given, ENGINE_ID_BYTES + 1);
 }
 
-/* One that answers 204, sent at most once. */
+/* Sent at most once. */
 static void act(engine_t *engine, const char *method, const char *name, const char *rest, bool may_be_unchanged,
-                uint32_t deadline_ms, engine_answer_t *out)
+                int success, uint32_t deadline_ms, engine_answer_t *out)
 {
     char path[NAME_PATH_MAX];
 
@@ -149,28 +149,34 @@ static void act(engine_t *engine, const char *method, const char *name, const ch
         return;
     }
     snprintf(path, sizeof(path), "/containers/%s%s", name, rest);
-    engine_request_t request = {.method = method, .path = path, .may_be_unchanged = may_be_unchanged, .success = 204};
+    engine_request_t request = {
+        .method = method, .path = path, .may_be_unchanged = may_be_unchanged, .success = success};
     engine_call(engine, &request, deadline_ms, out);
 }
 
 void engine_container_start(engine_t *engine, const char *id, uint32_t deadline_ms, engine_answer_t *out)
 {
-    act(engine, "POST", id, "/start", true, deadline_ms, out);
+    act(engine, "POST", id, "/start", true, 204, deadline_ms, out);
 }
 
 void engine_container_kill(engine_t *engine, const char *id, uint32_t deadline_ms, engine_answer_t *out)
 {
-    act(engine, "POST", id, "/kill?signal=KILL", false, deadline_ms, out);
+    act(engine, "POST", id, "/kill?signal=KILL", false, 204, deadline_ms, out);
+}
+
+void engine_container_wait(engine_t *engine, const char *id, uint32_t deadline_ms, engine_answer_t *out)
+{
+    act(engine, "POST", id, "/wait?condition=not-running", false, 200, deadline_ms, out);
 }
 
 void engine_container_unpause(engine_t *engine, const char *id, uint32_t deadline_ms, engine_answer_t *out)
 {
-    act(engine, "POST", id, "/unpause", false, deadline_ms, out);
+    act(engine, "POST", id, "/unpause", false, 204, deadline_ms, out);
 }
 
 void engine_container_remove(engine_t *engine, const char *id_or_name, uint32_t deadline_ms, engine_answer_t *out)
 {
-    act(engine, "DELETE", id_or_name, "?force=1&v=1", false, deadline_ms, out);
+    act(engine, "DELETE", id_or_name, "?force=1&v=1", false, 204, deadline_ms, out);
 }
 
 /* Whether the answer speaks of what was asked for: by its whole ID, or by its name, which the Engine tells with a '/'

@@ -67,6 +67,8 @@ void engine_container_start(engine_t *engine, const char *id, uint32_t deadline_
 void engine_container_inspect(engine_t *engine, const char *id_or_name, uint32_t deadline_ms, engine_answer_t *out);
 void engine_container_kill(engine_t *engine, const char *id, uint32_t deadline_ms, engine_answer_t *out);
 void engine_container_unpause(engine_t *engine, const char *id, uint32_t deadline_ms, engine_answer_t *out);
+/* POST ?condition=not-running: answered when it does not run (any more). */
+void engine_container_wait(engine_t *engine, const char *id, uint32_t deadline_ms, engine_answer_t *out);
 /* DELETE ?force=1&v=1 */
 void engine_container_remove(engine_t *engine, const char *id_or_name, uint32_t deadline_ms, engine_answer_t *out);
 /* GET /containers/json?all=1 with every "name=value" or "name" of `labels` as a filter; `out->json` is an array. */

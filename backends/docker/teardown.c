@@ -78,15 +78,16 @@ static bool is_id(const char *text)
     return text != NULL && strlen(text) == ENGINE_ID_BYTES && strspn(text, "0123456789abcdef") == ENGINE_ID_BYTES;
 }
 
-/* Looks it up. True when it is there; else `absent` tells whether it certainly is not. */
-static bool look(entry_t *entry, uint64_t until_ms, bool *is_paused, bool *is_absent)
+/* Looks it up. True when it is there; else `absent` tells whether it certainly is not. A state that makes no sense is
+ * all false. */
+static bool look(entry_t *entry, uint64_t until_ms, container_state_t *state, bool *is_absent)
 {
     const char *by = entry->id[0] != '\0' ? entry->id : entry->name;
     engine_answer_t answer;
-    container_state_t state;
     bool is_there = false;
 
-    *is_paused = *is_absent = false;
+    *state = (container_state_t){.is_running = false};
+    *is_absent = false;
     engine_container_inspect(entry->teardown->engine, by, left(until_ms), &answer);
     if (answer.outcome == ENGINE_ABSENT) {
         *is_absent = true;
@@ -95,7 +96,8 @@ static bool look(entry_t *entry, uint64_t until_ms, bool *is_paused, bool *is_ab
     } else {
         const char *id = json_string_value(json_object_get(answer.json, "Id"));
         is_there = true;
-        *is_paused = container_state(answer.json, &state) && state.is_paused;
+        if (!container_state(answer.json, state))
+            *state = (container_state_t){.is_running = false};
         if (entry->id[0] == '\0' && is_id(id))
             memcpy(entry->id, id, ENGINE_ID_BYTES + 1);
     }
@@ -104,12 +106,33 @@ static bool look(entry_t *entry, uint64_t until_ms, bool *is_paused, bool *is_ab
 }
 
 /* An Engine asked to remove a paused gVisor container takes ten seconds over it and leaves its shim (spec 8 (16)). */
-static void unpause(entry_t *entry, uint64_t until_ms)
+static bool unpause(entry_t *entry, uint64_t until_ms)
 {
     engine_answer_t answer;
     engine_container_unpause(entry->teardown->engine, entry->id, left(until_ms), &answer);
-    if (answer.outcome != ENGINE_OK)
+    bool is_fine = answer.outcome == ENGINE_OK;
+    if (!is_fine)
         remember(entry, "unpause", &answer);
+    engine_answer_dispose(&answer);
+    return is_fine;
+}
+
+/*
+ * A runner ends with its stream. An Engine that is asked meanwhile to remove it by force finds nobody to kill, waits
+ * for no end, and leaves the runtime's shim behind for good; so it is asked when it has seen the end. What may still
+ * run is told to end first, and nothing that goes wrong here keeps the removal from being asked for.
+ */
+static void await_end(entry_t *entry, uint64_t until_ms)
+{
+    uint64_t end_ms = clock_mono_ms() + TEARDOWN_END_MS;
+    engine_answer_t answer;
+    if (entry->urgency == TEARDOWN_NOW) {
+        engine_container_kill(entry->teardown->engine, entry->id, left(end_ms < until_ms ? end_ms : until_ms), &answer);
+        engine_answer_dispose(&answer);
+    }
+    engine_container_wait(entry->teardown->engine, entry->id, left(end_ms < until_ms ? end_ms : until_ms), &answer);
+    if (answer.outcome != ENGINE_OK)
+        remember(entry, "wait", &answer);
     engine_answer_dispose(&answer);
 }
 
@@ -128,19 +151,20 @@ static bool ask_removal(entry_t *entry, uint64_t until_ms)
 static attempt_t attempt(entry_t *entry)
 {
     uint64_t until_ms = clock_mono_ms() + TEARDOWN_ATTEMPT_MS;
-    bool is_paused, is_absent, is_there, is_pending;
+    container_state_t state;
+    bool is_absent, is_there, is_pending;
 
-    is_there = look(entry, until_ms, &is_paused, &is_absent);
+    is_there = look(entry, until_ms, &state, &is_absent);
     if (is_absent)
         return entry->id[0] != '\0' ? ATTEMPT_GONE : ATTEMPT_UNBORN;
     entry->absent_ms = 0;
     if (entry->id[0] == '\0')
         return ATTEMPT_FAILED; /* removed by its exact ID or not at all */
-    if (is_there && is_paused)
-        unpause(entry, until_ms);
+    if (is_there && state.is_running && (!state.is_paused || unpause(entry, until_ms)))
+        await_end(entry, until_ms);
     is_pending = ask_removal(entry, until_ms);
     for (;;) {
-        look(entry, until_ms, &is_paused, &is_absent);
+        look(entry, until_ms, &state, &is_absent);
         if (is_absent)
             return ATTEMPT_GONE;
         if (!is_pending || clock_mono_ms() + PENDING_LOOK_MS >= until_ms || co_sleep(PENDING_LOOK_MS) == CO_CANCELED)

@@ -17,9 +17,10 @@
 typedef struct teardown teardown_t;
 
 enum {
-    TEARDOWN_WORKERS = 2,
+    TEARDOWN_WORKERS = 4,
     TEARDOWN_ATTEMPTS = 3, /* in a row, then it is set aside (spec 1.6) */
     TEARDOWN_ATTEMPT_MS = 10 * 1000,
+    TEARDOWN_END_MS = 2 * 1000,        /* of that, for a runner to end by itself */
     TEARDOWN_PAUSE_MS = 1000,          /* after the first attempt; doubles after each */
     TEARDOWN_LATER_MIN_MS = 10 * 1000, /* then again after this; doubles */
     TEARDOWN_LATER_MAX_MS = 5 * 60 * 1000,

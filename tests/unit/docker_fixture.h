@@ -35,7 +35,7 @@ typedef struct fake {
     test_runner_t *runner;       /* towards the gateway */
     uint8_t sent[FAKE_SENT_MAX]; /* what the runner's stdin got */
     size_t sent_len, hello_len;
-    unsigned removals, unpauses;
+    unsigned removals, unpauses, kills, waits, forced; /* forced: removed while it ran */
 } fake_t;
 
 struct attach {
@@ -48,7 +48,7 @@ struct attach {
 
 /* What the Engine and the runners do; a test changes it. */
 typedef struct {
-    engine_outcome_t create, inspect, start, remove;
+    engine_outcome_t create, inspect, start, wait, remove;
     bool creates_anyway; /* although `create` is no success */
     bool is_attach_refused, is_runner_silent, is_job_stuck;
     unsigned ready_ms;     /* from HELLO to READY */
@@ -229,8 +229,13 @@ void engine_container_inspect(engine_t *engine, const char *id_or_name, uint32_t
 
 void engine_container_kill(engine_t *engine, const char *id, uint32_t deadline_ms, engine_answer_t *out)
 {
-    (void)id;
-    engine_info(engine, deadline_ms, out);
+    (void)engine;
+    (void)deadline_ms;
+    fake_t *fake = fake_find(id);
+    answer_set(out, fake != NULL ? ENGINE_OK : ENGINE_ABSENT);
+    if (fake != NULL)
+        ++fake->kills;
+    call_waits(out);
 }
 
 void engine_container_unpause(engine_t *engine, const char *id, uint32_t deadline_ms, engine_answer_t *out)
@@ -246,6 +251,20 @@ void engine_container_unpause(engine_t *engine, const char *id, uint32_t deadlin
     call_waits(out);
 }
 
+void engine_container_wait(engine_t *engine, const char *id, uint32_t deadline_ms, engine_answer_t *out)
+{
+    (void)engine;
+    (void)deadline_ms;
+    fake_t *fake = fake_find(id);
+    answer_set(out, fake != NULL ? fake_engine.wait : ENGINE_ABSENT);
+    if (fake != NULL) {
+        ++fake->waits;
+        if (out->outcome == ENGINE_OK)
+            fake->is_running = false;
+    }
+    call_waits(out);
+}
+
 void engine_container_remove(engine_t *engine, const char *id_or_name, uint32_t deadline_ms, engine_answer_t *out)
 {
     (void)engine;
@@ -255,6 +274,7 @@ void engine_container_remove(engine_t *engine, const char *id_or_name, uint32_t 
     if (fake != NULL) {
         assert_string_equal(id_or_name, fake->id); /* never by a name */
         ++fake->removals;
+        fake->forced += fake->is_running;
         if (fake_engine.remove_fails > 0)
             --fake_engine.remove_fails;
         else

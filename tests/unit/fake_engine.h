@@ -124,6 +124,7 @@ typedef enum {
     OP_INSPECT,
     OP_KILL,
     OP_UNPAUSE,
+    OP_WAIT,
     OP_REMOVE,
     OP_LIST,
 } op_t;
@@ -171,6 +172,9 @@ static __attribute__((unused)) void make_call(void *arg)
         break;
     case OP_UNPAUSE:
         engine_container_unpause(engine, c->name, ms, &c->answer);
+        break;
+    case OP_WAIT:
+        engine_container_wait(engine, c->name, ms, &c->answer);
         break;
     case OP_REMOVE:
         engine_container_remove(engine, c->name, ms, &c->answer);

@@ -72,6 +72,38 @@ static void a_paused_one_is_let_go_on_first(void **state)
     in_coroutine(down, NULL);
 }
 
+/* Forced upon one that is just ending, a removal leaves the runtime's shim behind. */
+static void one_that_runs_is_removed_after_its_end(void **state)
+{
+    (void)state;
+    up();
+    fake_t *ending = container("plimsoll-1"), *running = container("plimsoll-2"), *over = container("plimsoll-3");
+    over->is_running = false;
+    teardown_add(teardown, ending->name, ending->id, TEARDOWN_IDLE);
+    teardown_add(teardown, running->name, running->id, TEARDOWN_NOW);
+    teardown_add(teardown, over->name, over->id, TEARDOWN_NOW);
+    spin_until(is_empty, NULL);
+    assert_int_equal(ending->forced + running->forced + over->forced, 0);
+    assert_int_equal(ending->waits, 1);
+    assert_int_equal(ending->kills, 0); /* its runner ends with its stream */
+    assert_int_equal(running->waits, 1);
+    assert_int_equal(running->kills, 1);
+    assert_int_equal(over->waits + over->kills, 0);
+    in_coroutine(down, NULL);
+}
+
+static void one_that_does_not_end_is_removed_all_the_same(void **state)
+{
+    (void)state;
+    up();
+    fake_t *fake = container("plimsoll-1");
+    fake_engine.wait = ENGINE_UNKNOWN;
+    teardown_add(teardown, fake->name, fake->id, TEARDOWN_IDLE);
+    spin_until(is_empty, NULL);
+    assert_int_equal(fake->forced, 1);
+    in_coroutine(down, NULL);
+}
+
 static void an_answer_does_not_make_it_gone(void **state)
 {
     (void)state;
@@ -420,6 +452,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(one_is_removed_and_looked_for),
         TEST(a_paused_one_is_let_go_on_first),
+        TEST(one_that_runs_is_removed_after_its_end),
+        TEST(one_that_does_not_end_is_removed_all_the_same),
         TEST(an_answer_does_not_make_it_gone),
         TEST(removed_by_somebody_else_is_gone),
         TEST(one_under_removal_is_waited_for),

@@ -264,6 +264,17 @@ static void statuses_of_unpause(void **state)
     assert_non_null(strstr(server->last_request, "POST /v1.41/containers/" ID "/unpause HTTP/1.1\r\n"));
 }
 
+static void statuses_of_wait(void **state)
+{
+    static const status_case_t cases[] = {{"200 OK", "{\"StatusCode\":0}", ENGINE_OK, ""},
+                                          ERRORS,
+                                          {"204 No Content", "", ENGINE_FAILED, "status 204 where 200"}};
+    (void)state;
+    TRY(OP_WAIT, ID, cases);
+    assert_non_null(
+        strstr(server->last_request, "POST /v1.41/containers/" ID "/wait?condition=not-running HTTP/1.1\r\n"));
+}
+
 static void statuses_of_remove(void **state)
 {
     static const status_case_t cases[] = {
@@ -393,7 +404,7 @@ static void references_are_escaped_or_refused(void **state)
 
 static void names_that_are_none_are_not_sent(void **state)
 {
-    static const op_t ops[] = {OP_CREATE, OP_START, OP_INSPECT, OP_KILL, OP_UNPAUSE, OP_REMOVE};
+    static const op_t ops[] = {OP_CREATE, OP_START, OP_INSPECT, OP_KILL, OP_UNPAUSE, OP_WAIT, OP_REMOVE};
     static const char *const refused[] = {"",    ".",    "..",  "-a",        "_a",      "a/b",
                                           "a?b", "a%2e", "a b", "a\r\nX: y", "\xc3\xa9"};
     static const row_t none[] = {{"/v1.41/containers/", JSON_HEAD("404 Not Found") "{\"message\":\"none\"}"},
@@ -456,6 +467,7 @@ int main(void)
         CASE(statuses_of_start),
         CASE(statuses_of_kill),
         CASE(statuses_of_unpause),
+        CASE(statuses_of_wait),
         CASE(statuses_of_remove),
         CASE(statuses_of_a_container_s_inspect),
         CASE(a_container_is_inspected_by_its_name),

@@ -55,7 +55,7 @@ static void hang(conn_t *conn)
     hold(conn);
 }
 
-static const op_t acts[] = {OP_CREATE, OP_START, OP_KILL, OP_UNPAUSE, OP_REMOVE};
+static const op_t acts[] = {OP_CREATE, OP_START, OP_KILL, OP_UNPAUSE, OP_WAIT, OP_REMOVE};
 #define EACH_ACT(i) (size_t i = 0; i < sizeof(acts) / sizeof(acts[0]); ++i)
 
 static void what_acts_is_sent_once_whatever_becomes_of_it(void **state)
