@@ -36,6 +36,7 @@ typedef struct {
     uint64_t deadline_us;                /* monotonic, of the present step */
     uint64_t began_us;                   /* monotonic: execution; 0 before */
     bool is_seen;                        /* `create` was answered: it is or was there */
+    struct cloud_look *look;             /* its read-back under way; NULL: over, and it was right */
     void *own;                           /* box_size bytes of the provider's, zeroed */
     cloud_t *cloud;
 } cloud_box_t;
@@ -43,6 +44,9 @@ typedef struct {
 /* An answer told its ID: into the box and the ledger. At once, before anything else is made of the answer. False when
  * it is no ID that could go into a path: 1 to 128 of [A-Za-z0-9._:-], not only dots. */
 bool cloud_box_name(cloud_box_t *box, const char *id);
+/* Waits for the read-back that is under way beside `stage` (cloud_ops_t.is_checked_beside): whether the sandbox is what
+ * was asked for. Before anything is started in it. */
+bool cloud_box_is_right(cloud_box_t *box, cloud_trouble_t *trouble);
 /* The installation's identity and this process', for labels. */
 const char *cloud_box_installation(const cloud_box_t *box);
 const char *cloud_box_instance(const cloud_box_t *box);
@@ -70,8 +74,12 @@ typedef struct {
     /* True: it runs, and its ID is known. False: NOTHING, BUSY, DENIED, MISSING say that certainly none was made; every
      * other fault that one may be. */
     bool (*create)(void *self, cloud_box_t *box, cloud_trouble_t *trouble);
-    /* Reads back what was made, before any byte of a caller's leaves. DIFFERS: not the wall that was asked for. */
+    /* Reads back what was made, before any byte of a caller's leaves or, with is_checked_beside, while files are handed
+     * over. DIFFERS: not the wall that was asked for. */
     bool (*check)(void *self, cloud_box_t *box, cloud_trouble_t *trouble);
+    /* The provider's `stage` calls cloud_box_is_right before it starts anything, so `check` may be under way beside it.
+     */
+    bool is_checked_beside;
     /* Files and directories; verified by size and hash. */
     bool (*stage)(void *self, cloud_box_t *box, const cloud_plan_t *plan, cloud_trouble_t *trouble);
     /* One command, to its end or box->deadline_us. True: out->has_ended, with exit code, out->is_timed_out when the

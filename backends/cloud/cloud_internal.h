@@ -71,6 +71,18 @@ cloud_made_t cloud_box_create(cloud_box_t *box, cloud_trouble_t *trouble);
 /* For the janitor to delete. Waits, when `is_first_tried`, for its first try. */
 void cloud_box_release(cloud_box_t *box, bool is_first_tried);
 
+/* cloud_look.c: the check of a sandbox in a coroutine of its own. */
+typedef struct cloud_look {
+    cloud_box_t *box;
+    co_t *co, *waiter; /* co: NULL when it is over */
+    cloud_trouble_t trouble;
+    bool holds;
+} cloud_look_t;
+/* In a coroutine; cloud_look_end follows before it ends. */
+void cloud_look_begin(cloud_look_t *look, cloud_box_t *box);
+/* Cancels what is still under way and waits for its end. False: it was, so it has said nothing. */
+bool cloud_look_end(cloud_look_t *look);
+
 /* cloud_steps.c */
 typedef struct {
     cloud_trouble_t trouble; /* CLOUD_FINE: the result is whole */

@@ -99,46 +99,85 @@ static void fail_unknown(backend_run_t *run, const cloud_trouble_t *trouble)
                      trouble->detail);
 }
 
-/* A sandbox that is what was asked for. False when the run was answered. */
+/* Nothing of the caller's had a part in it: so it is of the wall. What goes wrong later may be of the run. */
+static void refuse_made(cloud_t *cloud, backend_run_t *run, const cloud_trouble_t *trouble)
+{
+    if (trouble->fault == CLOUD_DENIED || trouble->fault == CLOUD_DIFFERS)
+        cloud_suspect(cloud, trouble->message);
+    refuse_for(cloud, run, trouble);
+}
+
+/* False when the run was answered. */
 static bool create(cloud_t *cloud, cloud_box_t *box)
 {
     cloud_trouble_t trouble;
     cloud_made_t made = cloud_box_create(box, &trouble);
+    if (made == BOX_MADE && trouble.fault == CLOUD_FINE)
+        return true;
     if (made == BOX_MAYBE) {
         fail_unknown(box->run, &trouble);
-        return false;
-    }
-    bool is_fine = made == BOX_MADE && trouble.fault == CLOUD_FINE;
-    bool is_refused = !is_fine && is_denied(&trouble);
-    if (is_fine && !cloud->settings.ops->check(cloud->settings.self, box, &trouble)) {
-        meter_inc(METER_READY_CHANGED);
-        is_fine = false;
-    }
-    if (!is_fine) {
-        /* Nothing of the caller's had a part in it: so it is of the wall. What went wrong later may be of the run. */
-        if (is_refused || trouble.fault == CLOUD_DENIED || trouble.fault == CLOUD_DIFFERS)
+    } else {
+        if (trouble.fault == CLOUD_MISSING)
             cloud_suspect(cloud, trouble.message);
-        refuse_for(cloud, box->run, &trouble);
-        return false;
+        refuse_made(cloud, box->run, &trouble);
     }
-    cloud->seen_us = clock_mono_us();
-    return true;
+    return false;
 }
 
-static bool stage(cloud_t *cloud, cloud_box_t *box, const cloud_plan_t *plan)
+/* What the read-back said. False when the run was answered. */
+static bool take_check(cloud_t *cloud, const cloud_box_t *box, bool holds, const cloud_trouble_t *trouble)
+{
+    if (holds) {
+        cloud->seen_us = clock_mono_us();
+        return true;
+    }
+    meter_inc(METER_READY_CHANGED);
+    refuse_made(cloud, box->run, trouble);
+    return false;
+}
+
+static bool hand_over(cloud_t *cloud, cloud_box_t *box, const cloud_plan_t *plan, cloud_trouble_t *trouble)
 {
     const cloud_ops_t *ops = cloud->settings.ops;
-    cloud_trouble_t trouble = {.fault = CLOUD_FINE};
     box->deadline_us = clock_mono_us() + (ops->stage_ms != 0 ? ops->stage_ms : CLOUD_STAGE_MS) * UINT64_C(1000);
+    *trouble = (cloud_trouble_t){.fault = CLOUD_FINE};
     if (backend_step(box->run, STEP_STAGE))
-        cloud_trouble(&trouble, CLOUD_NOTHING, "the files were not handed over", "fault point");
-    else if (ops->stage(cloud->settings.self, box, plan, &trouble))
+        return cloud_trouble(trouble, CLOUD_NOTHING, "the files were not handed over", "fault point");
+    return ops->stage(cloud->settings.self, box, plan, trouble);
+}
+
+/* False when the run was answered. */
+static bool take_staged(cloud_t *cloud, const cloud_box_t *box, bool is_staged, cloud_trouble_t *trouble)
+{
+    if (is_staged)
         return true;
     /* a file that is not as it was sent is no other wall */
-    if (trouble.fault == CLOUD_DIFFERS)
-        trouble.fault = CLOUD_NOTHING;
-    refuse_for(cloud, box->run, &trouble);
+    if (trouble->fault == CLOUD_DIFFERS)
+        trouble->fault = CLOUD_NOTHING;
+    refuse_for(cloud, box->run, trouble);
     return false;
+}
+
+static bool check_then_stage(cloud_t *cloud, cloud_box_t *box, const cloud_plan_t *plan)
+{
+    cloud_trouble_t trouble = {.fault = CLOUD_FINE};
+    bool holds = cloud->settings.ops->check(cloud->settings.self, box, &trouble);
+    if (!take_check(cloud, box, holds, &trouble))
+        return false;
+    bool is_staged = hand_over(cloud, box, plan, &trouble);
+    return take_staged(cloud, box, is_staged, &trouble);
+}
+
+static bool check_beside_stage(cloud_t *cloud, cloud_box_t *box, const cloud_plan_t *plan)
+{
+    cloud_look_t look;
+    cloud_trouble_t trouble;
+    cloud_look_begin(&look, box);
+    bool is_staged = hand_over(cloud, box, plan, &trouble);
+    /* Of a sandbox that is not what was asked for, how it took the files says nothing. */
+    if (cloud_look_end(&look) && !take_check(cloud, box, look.holds, &look.trouble))
+        return false;
+    return take_staged(cloud, box, is_staged, &trouble);
 }
 
 /* --- execute, collect, answer --- */
@@ -241,8 +280,9 @@ static void serve(cloud_t *cloud, backend_run_t *run, const cloud_plan_t *plan)
         refuse_capacity(run, 0, "no sandbox could be asked for", why);
         return;
     }
-    bool is_made = create(cloud, &box);
-    if (is_made && stage(cloud, &box, plan))
+    bool is_beside = cloud->settings.ops->is_checked_beside;
+    if (create(cloud, &box) &&
+        (is_beside ? check_beside_stage(cloud, &box, plan) : check_then_stage(cloud, &box, plan)))
         execute(cloud, &box, plan);
     report(cloud, &box);
     backend_step(run, STEP_DELETE);

@@ -74,6 +74,7 @@ static const cloud_ops_t OPS = {
     .create_ms = E2B_CREATE_MS,
     .create = e2b_create,
     .check = e2b_read_back,
+    .is_checked_beside = true, /* 3.2, step 3 */
     .stage = e2b_stage,
     .step = e2b_step,
     .collect = e2b_collect,

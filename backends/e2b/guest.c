@@ -281,7 +281,7 @@ bool e2b_stage(void *self, cloud_box_t *box, const cloud_plan_t *plan, cloud_tro
     for (size_t i = 0; i < plan->file_count; ++i)
         paths[i] = plan->files[i].path;
     bool is_staged = upload(e2b, box, plan, paths, trouble) && make_empty_directories(e2b, box, plan, trouble) &&
-                     verify(e2b, box, plan, paths, trouble);
+                     cloud_box_is_right(box, trouble) && verify(e2b, box, plan, paths, trouble);
     free(paths);
     return is_staged;
 }

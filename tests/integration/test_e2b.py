@@ -517,13 +517,13 @@ READ_BACK = {
 
 @pytest.mark.parametrize("name", READ_BACK)
 def test_a_machine_that_is_not_what_was_asked_for_is_not_used(site, name):
-    """Not a byte goes there; the wall is suspected, and tries itself anew."""
+    """Files may be on their way there meanwhile, but nothing is started; the wall is suspected, and tries itself anew."""
     tried = len(site.gw.log_lines("wall tried"))
     site.cloud.faults([rule("/sandboxes/{id}", {"type": "readback", **READ_BACK[name]}, method="GET")])
     key = g.new_id()
     refused(site, site.gw.run("1", key), "isolation", key)
     unused = site.made()[0]["id"]
-    assert not site.journal(plane="data", sandbox=unused)
+    assert {line["path"] for line in site.journal(plane="data", sandbox=unused)} <= {"/files"}
     g.wait_for(lambda: len(site.gw.log_lines("wall tried")) > tried, "another trial", 15)
 
 
