@@ -157,8 +157,8 @@ static const char *confine(const role_t *role)
     return backend_confine_keeping(uid, gid, &keep);
 }
 
-/* A wall that could not be proven for want of the ledger can be now. A proof that is under way may have had it: another one
- * costs sandboxes, which some walls bill. */
+/* A wall that could not be proven for want of the ledger can be now. A proof that is under way may have had it: another
+ * one costs sandboxes, which some walls bill. */
 static void on_ledger_up(void *data)
 {
     role_t *role = data;
