@@ -7,6 +7,7 @@ import base64
 import contextlib
 import datetime
 import json
+import re
 import time
 import urllib.request
 
@@ -525,6 +526,16 @@ def test_a_machine_that_is_not_what_was_asked_for_is_not_used(site, name):
     unused = site.made()[0]["id"]
     assert {line["path"] for line in site.journal(plane="data", sandbox=unused)} <= {"/files"}
     g.wait_for(lambda: len(site.gw.log_lines("wall tried")) > tried, "another trial", 15)
+
+
+def test_files_may_be_on_their_way_but_nothing_is_started_before_the_read_back_is_answered(site):
+    site.cloud.faults([rule("/sandboxes/{id}", {"type": "delay", "ms": 700}, method="GET")])
+    site.gw.ok("1")
+    # the journal tells when each arrived
+    arrived = {}
+    for line in site.journal():
+        arrived.setdefault("read" if re.fullmatch(r"/sandboxes/[^/]+", line["path"]) else line["path"], line["ms"])
+    assert arrived["/files"] < arrived["read"] + 500 and arrived["/process.Process/Start"] >= arrived["read"] + 700, arrived
 
 
 def test_a_template_that_is_larger_than_allowed_is_not_used(place):
