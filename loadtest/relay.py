@@ -21,7 +21,7 @@ import clouds  # noqa: E402
 
 KEY = "e2b_" + "0123456789abcdef" * 2
 LATE_MS = 20
-HELD_A_SECOND = "50"  # the stand-in, which answers six calls for each, keeps up with that
+HELD_PACE_US = "20000"  # between two of them: the stand-in, which answers six calls for each, keeps up with that
 SNIPPET = {"protocol": 4, "minimumIsolation": "vm", "javascript": {"code": "console.log(6*7)"}}
 STOP, LOOK = b"DELETE ", b"GET /sandboxes/"
 # what the wall's trial of itself prints where it is kept in (backends/cloud/cloud_smoke.c)
@@ -259,7 +259,7 @@ def held(count, row):
         with gateway(cloud.ready["port"], **settings) as gw:
             before = gw.memory()
             message = {"protocol": 4, "timeoutMs": 280000, "minimumIsolation": "vm", "javascript": {"code": hold}}
-            with rig.held(gw, message, "--connections", str(count), "--ids", "fresh", "--pace", HELD_A_SECOND) as said:
+            with rig.held(gw, message, "--connections", str(count), "--ids", "fresh", "--pace", HELD_PACE_US) as said:
                 wait_alive(cloud, count, 200)
                 time.sleep(3)
                 bytes_held = gw.memory()
