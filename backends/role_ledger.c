@@ -203,6 +203,15 @@ void role_ledger_name(role_ledger_t *ledger, const char *stamp, const char *id)
     fault_point("ledger.named");
 }
 
+bool role_ledger_knows(const role_ledger_t *ledger, const char *stamp, const char *id)
+{
+    for (const item_t *item = ledger != NULL ? ledger->items : NULL; item != NULL; item = item->next) {
+        if (!item->is_gone && strcmp(item->entry.id, id) == 0 && strcmp(item->entry.stamp, stamp) != 0)
+            return true;
+    }
+    return false;
+}
+
 void role_ledger_serve(role_ledger_t *ledger, const char *stamp, const char *run, const char *caller)
 {
     item_t *item = ledger != NULL ? role_ledger_find(ledger, stamp) : NULL;

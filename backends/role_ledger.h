@@ -93,6 +93,8 @@ bool role_ledger_ask(role_ledger_t *ledger, const role_ledger_ask_t *ask, char s
                      char why[LEDGER_ERROR_MAX + 1]);
 /* The provider's ID. */
 void role_ledger_name(role_ledger_t *ledger, const char *stamp, const char *id);
+/* Whether a sandbox other than `stamp` that is not confirmed gone has the provider's ID `id`. */
+bool role_ledger_knows(const role_ledger_t *ledger, const char *stamp, const char *id);
 /* It now serves this run. */
 void role_ledger_serve(role_ledger_t *ledger, const char *stamp, const char *run, const char *caller);
 /* So much of its time the run's answer told. */

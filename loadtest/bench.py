@@ -90,7 +90,9 @@ def whole_runs():
     p50, p99, own = ([s[k] / 1000 for s in seen] for k in ("p50_us", "p99_us", "own_p50_us"))
     row("a wasm run over loopback, 4 in flight: p50 ms", spread(p50, "{:.2f}"), "<= 3", rig.median(p50) <= 3)
     row("a wasm run over loopback, 4 in flight: p99 ms", spread(p99, "{:.2f}"), "<= 10", rig.median(p99) <= 10)
-    row("the gateway's own share (auth, claim, queue, settle), 4 in flight: p50 ms", spread(own, "{:.2f}"), "<= 0.5", rig.median(own) <= 0.5)
+    stages = ", ".join(f"{name} {rig.median([s['stages_p50_us'][name] for s in seen]) / 1000:.2f}" for name in seen[0]["stages_p50_us"])
+    row("the gateway's own share (auth, claim, queue, settle), 4 in flight: p50 ms", spread(own, "{:.2f}"), "<= 0.5", rig.median(own) <= 0.5,
+        f"p50 of each stage: {stages}")
     row("wasm runs a second, 4 in flight", spread([s["rate"] for s in seen]), "", None)
     p50, own = ([s[k] / 1000 for s in alone] for k in ("p50_us", "own_p50_us"))
     row("a wasm run alone: p50 ms", spread(p50, "{:.2f}"), "", None, f"own share {rig.median(own):.2f} ms")

@@ -37,7 +37,10 @@ enum {
     ID_LEN = 32,
     HOLD_PACE_US = 50,       /* between two held requests: 20,000 a second */
     HOLD_SETTLE_US = 500000, /* for the last ones to arrive */
+    STAGES = 5,
 };
+
+static const char *const STAGE_NAMES[STAGES] = {"auth", "claim", "queue", "execute", "settle"};
 
 typedef struct {
     int fd;
@@ -62,7 +65,7 @@ static struct {
 
 static struct {
     uint64_t began, ended, broken, statuses[STATUS_MAX];
-    uint32_t *took_us, *own_us;
+    uint32_t *took_us, *own_us, *stage_us[STAGES];
     size_t took_count, own_count;
 } seen;
 
@@ -171,7 +174,7 @@ static const char *field(const conn_t *conn, const char *name)
     return at != NULL ? at + strlen(name) : NULL;
 }
 
-/* The gateway's own share of the time: every stage but the execution. */
+/* The stages of Server-Timing, and the gateway's own share of the time: every one but the execution. */
 static void take_timing(const conn_t *conn)
 {
     const char *at = field(conn, "\r\nServer-Timing:");
@@ -183,6 +186,10 @@ static void take_timing(const conn_t *conn)
     while (sscanf(at, " %31[a-z];dur=%lf%n", stage, &ms, &used) == 2) {
         if (strcmp(stage, "execute") != 0)
             own_ms += ms;
+        for (size_t i = 0; i < STAGES; ++i) {
+            if (strcmp(stage, STAGE_NAMES[i]) == 0)
+                seen.stage_us[i][seen.own_count] = (uint32_t)(ms * 1000);
+        }
         at += used;
         at += *at == ',';
     }
@@ -326,6 +333,12 @@ static void print_all(double seconds)
            at_share(seen.took_us, seen.took_count, 0.99), at_share(seen.took_us, seen.took_count, 1));
     printf(",\"own_count\":%zu,\"own_p50_us\":%u,\"own_p99_us\":%u,", seen.own_count,
            at_share(seen.own_us, seen.own_count, 0.5), at_share(seen.own_us, seen.own_count, 0.99));
+    printf("\"stages_p50_us\":{");
+    for (size_t i = 0; i < STAGES; ++i) {
+        qsort(seen.stage_us[i], seen.own_count, sizeof(*seen.stage_us[i]), by_size);
+        printf("%s\"%s\":%u", i > 0 ? "," : "", STAGE_NAMES[i], at_share(seen.stage_us[i], seen.own_count, 0.5));
+    }
+    printf("},");
     print_statuses();
 }
 
@@ -451,6 +464,10 @@ int main(int argc, char **argv)
     conn_t *conns = calloc(want.connections, sizeof(*conns));
     seen.took_us = calloc(SAMPLES_MAX, sizeof(*seen.took_us)); /* pages are taken as they are used */
     seen.own_us = calloc(SAMPLES_MAX, sizeof(*seen.own_us));
+    for (size_t i = 0; i < STAGES; ++i) {
+        if ((seen.stage_us[i] = calloc(SAMPLES_MAX, sizeof(*seen.stage_us[i]))) == NULL)
+            fail("calloc");
+    }
     if (conns == NULL || seen.took_us == NULL || seen.own_us == NULL || (epoll_fd = epoll_create1(EPOLL_CLOEXEC)) < 0 ||
         getrandom(&id_prefix, sizeof(id_prefix), 0) != sizeof(id_prefix))
         fail("start");

@@ -141,7 +141,7 @@ class Sequence:
         looks = [call for call in self.calls[1:] if call.startswith(LOOK)] if beside else []
         for look in looks:
             send(look, beside)
-        for call in (call for call in self.calls[1:] if call not in looks):
+        for call in [call for call in self.calls[1:] if call not in looks]:
             send(call, sock)
             take(sock)
             while looks:

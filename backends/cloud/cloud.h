@@ -45,8 +45,13 @@ typedef struct {
  * it is no ID that could go into a path: 1 to 128 of [A-Za-z0-9._:-], not only dots. */
 bool cloud_box_name(cloud_box_t *box, const char *id);
 /* Waits for the read-back that is under way beside `stage` (cloud_ops_t.is_checked_beside): whether the sandbox is what
- * was asked for. Before anything is started in it. */
+ * was asked for. Before anything is started in it. The read-back has the create's deadline; what is waited for it here
+ * is added to the box's own. */
 bool cloud_box_is_right(cloud_box_t *box, cloud_trouble_t *trouble);
+/* It has already said that it is not. */
+bool cloud_box_is_wrong(const cloud_box_t *box);
+/* Whether another sandbox of this process' ledger has that ID: then an answer that names it is about none of ours. */
+bool cloud_box_is_known(const cloud_box_t *box, const char *id);
 /* The installation's identity and this process', for labels. */
 const char *cloud_box_installation(const cloud_box_t *box);
 const char *cloud_box_instance(const cloud_box_t *box);

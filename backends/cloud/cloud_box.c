@@ -14,6 +14,11 @@ static role_ledger_t *ledger_of(const cloud_box_t *box)
     return box->cloud->settings.host->ledger;
 }
 
+bool cloud_box_is_known(const cloud_box_t *box, const char *id)
+{
+    return role_ledger_knows(ledger_of(box), box->stamp, id);
+}
+
 const char *cloud_box_installation(const cloud_box_t *box)
 {
     return role_ledger_installation(ledger_of(box));

@@ -80,7 +80,7 @@ typedef struct cloud_look {
 } cloud_look_t;
 /* In a coroutine; cloud_look_end follows before it ends. */
 void cloud_look_begin(cloud_look_t *look, cloud_box_t *box);
-/* Cancels what is still under way and waits for its end. False: it was, so it has said nothing. */
+/* Cancels what is still under way and waits for its end. False: it has said nothing. */
 bool cloud_look_end(cloud_look_t *look);
 
 /* cloud_steps.c */

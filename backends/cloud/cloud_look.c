@@ -3,6 +3,7 @@
  * before anything is started in the sandbox.
  */
 #include "backends/cloud/cloud_internal.h"
+#include "core/clock.h"
 
 static void look_main(void *arg)
 {
@@ -39,12 +40,19 @@ static bool await(cloud_look_t *look)
 
 bool cloud_box_is_right(cloud_box_t *box, cloud_trouble_t *trouble)
 {
+    uint64_t began_us = clock_mono_us();
     if (box->look == NULL)
         return true;
     if (!await(box->look))
         return cloud_trouble(trouble, CLOUD_CANCELED, "the run was stopped", NULL);
+    box->deadline_us += clock_mono_us() - began_us;
     *trouble = box->look->trouble;
     return box->look->holds;
+}
+
+bool cloud_box_is_wrong(const cloud_box_t *box)
+{
+    return box->look != NULL && box->look->co == NULL && !box->look->holds;
 }
 
 bool cloud_look_end(cloud_look_t *look)
@@ -55,6 +63,8 @@ bool cloud_look_end(cloud_look_t *look)
         co_shield_begin();
         await(look);
         co_shield_end();
+        /* the answer may have come before the cancel did */
+        is_answered = look->holds || look->trouble.fault != CLOUD_CANCELED;
     }
     look->box->look = NULL;
     return is_answered;

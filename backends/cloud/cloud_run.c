@@ -175,7 +175,14 @@ static bool check_beside_stage(cloud_t *cloud, cloud_box_t *box, const cloud_pla
     cloud_look_begin(&look, box);
     bool is_staged = hand_over(cloud, box, plan, &trouble);
     /* Of a sandbox that is not what was asked for, how it took the files says nothing. */
-    if (cloud_look_end(&look) && !take_check(cloud, box, look.holds, &look.trouble))
+    if (!is_staged && trouble.fault != CLOUD_CANCELED) {
+        cloud_trouble_t ignored;
+        cloud_box_is_right(box, &ignored);
+    }
+    bool is_answered = cloud_look_end(&look);
+    if (is_staged && !is_answered)
+        mem_fatal("files were handed over for good to a sandbox that was not read back");
+    if (is_answered && !take_check(cloud, box, look.holds, &look.trouble))
         return false;
     return take_staged(cloud, box, is_staged, &trouble);
 }

@@ -124,15 +124,15 @@ static bool unpause(entry_t *entry, uint64_t until_ms)
  */
 static void await_end(entry_t *entry, uint64_t until_ms)
 {
-    uint64_t end_ms = clock_mono_ms() + TEARDOWN_END_MS;
+    uint64_t now_ms = clock_mono_ms(),
+             half_ms = until_ms > now_ms ? (until_ms - now_ms) / 2 : 0; /* the rest is the removal's */
+    uint64_t end_ms = now_ms + (half_ms < TEARDOWN_END_MS ? half_ms : TEARDOWN_END_MS);
     engine_answer_t answer;
     if (entry->urgency == TEARDOWN_NOW) {
-        engine_container_kill(entry->teardown->engine, entry->id, left(end_ms < until_ms ? end_ms : until_ms), &answer);
+        engine_container_kill(entry->teardown->engine, entry->id, left(end_ms), &answer);
         engine_answer_dispose(&answer);
     }
-    engine_container_wait(entry->teardown->engine, entry->id, left(end_ms < until_ms ? end_ms : until_ms), &answer);
-    if (answer.outcome != ENGINE_OK)
-        remember(entry, "wait", &answer);
+    engine_container_wait(entry->teardown->engine, entry->id, left(end_ms), &answer);
     engine_answer_dispose(&answer);
 }
 
@@ -319,7 +319,9 @@ static void pump(teardown_t *teardown)
         return;
     while (teardown->working < TEARDOWN_WORKERS) {
         entry_t *entry = next_due(teardown, now_ms, &soonest_ms);
-        if (entry == NULL) {
+        /* What can wait may have to be waited for: one worker stays for what may still run. */
+        bool is_kept = entry != NULL && entry->urgency == TEARDOWN_IDLE && teardown->working == TEARDOWN_WORKERS - 1;
+        if (entry == NULL || is_kept) {
             if (soonest_ms != UINT64_MAX)
                 loop_timer_start(teardown->loop, &teardown->timer, soonest_ms - now_ms);
             return;

@@ -204,7 +204,7 @@ static bool upload(e2b_t *e2b, cloud_box_t *box, const cloud_plan_t *plan, const
     bool is_done = make_body(plan, boundary, &body)
                        ? upload_once(e2b, box, boundary, &body, paths, plan->file_count, trouble)
                        : cloud_trouble(trouble, CLOUD_NOTHING, "a file's path cannot be written at this backend", NULL);
-    if (!is_done && is_starting(trouble))
+    if (!is_done && is_starting(trouble) && !cloud_box_is_wrong(box))
         is_done =
             await_daemon(e2b, box, trouble) && upload_once(e2b, box, boundary, &body, paths, plan->file_count, trouble);
     buffer_dispose(&body);

@@ -34,9 +34,10 @@ typedef struct {
 
 static struct {
     act_t create, check, stage, collect, preflight, probe;
-    bool has_effect; /* of a create that fails: a sandbox came to be all the same */
-    bool is_named;   /* ... and the answer told its ID */
-    const char *id;  /* the ID that is told; NULL = a right one */
+    uint32_t stage_left_ms; /* of its time, at its end */
+    bool has_effect;        /* of a create that fails: a sandbox came to be all the same */
+    bool is_named;          /* ... and the answer told its ID */
+    const char *id;         /* the ID that is told; NULL = a right one */
     step_act_t steps[STEPS_SCRIPTED];
     const char *artifacts[4]; /* content of each that exists */
     unsigned deletes_failing;
@@ -104,9 +105,11 @@ static bool fake_check(void *self, cloud_box_t *box, cloud_trouble_t *trouble)
 
 static bool fake_stage(void *self, cloud_box_t *box, const cloud_plan_t *plan, cloud_trouble_t *trouble)
 {
-    (void)self, (void)box, (void)plan;
+    (void)self, (void)plan;
     note("stage");
-    return act(&cloudy.stage, trouble);
+    bool is_staged = act(&cloudy.stage, trouble) && cloud_box_is_right(box, trouble);
+    cloudy.stage_left_ms = cloud_left_ms(box->deadline_us);
+    return is_staged;
 }
 
 static bool fake_step(void *self, cloud_box_t *box, const cloud_command_t *command, cloud_limits_t *limits,

@@ -52,6 +52,7 @@ typedef struct {
     bool creates_anyway; /* although `create` is no success */
     bool is_attach_refused, is_runner_silent, is_job_stuck;
     unsigned ready_ms;     /* from HELLO to READY */
+    unsigned end_ms;       /* what a wait for a container's end takes */
     unsigned remove_fails; /* so many removals do nothing and answer `remove` */
     unsigned starting, starting_max;
     void (*on_made)(fake_t *fake);
@@ -254,9 +255,11 @@ void engine_container_unpause(engine_t *engine, const char *id, uint32_t deadlin
 void engine_container_wait(engine_t *engine, const char *id, uint32_t deadline_ms, engine_answer_t *out)
 {
     (void)engine;
-    (void)deadline_ms;
     fake_t *fake = fake_find(id);
-    answer_set(out, fake != NULL ? fake_engine.wait : ENGINE_ABSENT);
+    bool is_late = fake_engine.end_ms > deadline_ms;
+    answer_set(out, fake == NULL ? ENGINE_ABSENT : is_late ? ENGINE_UNKNOWN : fake_engine.wait);
+    if (fake_engine.end_ms > 0)
+        co_sleep(is_late ? deadline_ms : fake_engine.end_ms);
     if (fake != NULL) {
         ++fake->waits;
         if (out->outcome == ENGINE_OK)

@@ -174,6 +174,93 @@ static void the_time_of_a_run_begins_with_its_code(void **state)
     assert_nothing_is_left();
 }
 
+/* --- a read-back beside the files --- */
+
+static void nothing_begins_before_a_read_back_beside_the_files_is_over(void **state)
+{
+    job_t job;
+    (void)state;
+    fake_ops.is_checked_beside = true;
+    cloudy.check.sleep_ms = 400;
+    snippet_init(&job, 2000);
+    serve(&job);
+    assert_string_equal(job.order, "create check stage step leave");
+    assert_int_equal(js(&job)->exit_code, 0);
+    assert_true(job.ended_us - job.run.started_us >= 400000);
+    /* the wait for it was not the files' time */
+    assert_in_range(cloudy.stage_left_ms, 15000 - 200, 15000);
+    job_free(&job);
+    assert_nothing_is_left();
+}
+
+static void a_wrong_sandbox_is_told_as_such_whatever_became_of_the_files(void **state)
+{
+    static const struct {
+        act_t check, stage;
+    } cases[] = {
+        {{.fault = CLOUD_DIFFERS, .sleep_ms = 200}, {.fault = CLOUD_PROTOCOL}}, /* the files first */
+        {{.fault = CLOUD_DIFFERS, .sleep_ms = 200}, {.fault = CLOUD_FINE}},
+        {{.fault = CLOUD_DIFFERS}, {.fault = CLOUD_FINE, .sleep_ms = 200}}, /* the read-back first */
+        {{.fault = CLOUD_DIFFERS}, {.fault = CLOUD_MISSING, .sleep_ms = 200}},
+    };
+    (void)state;
+    fake_ops.is_checked_beside = true;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {
+        job_t job;
+        cloud->is_suspect = false;
+        cloudy.order[0] = '\0';
+        cloudy.check = cases[i].check;
+        cloudy.stage = cases[i].stage;
+        snippet_init(&job, 2000);
+        serve(&job);
+        assert_int_equal(job.run.outcome, RUN_REFUSED);
+        assert_int_equal(job.run.refusal, REFUSAL(ISOLATION));
+        assert_true(cloud->is_suspect);
+        assert_null(strstr(job.order, "step"));
+        assert_nothing_is_left();
+    }
+}
+
+static void files_that_fail_at_a_right_sandbox_are_no_other_wall(void **state)
+{
+    job_t job;
+    (void)state;
+    fake_ops.is_checked_beside = true;
+    cloudy.check.sleep_ms = 100;
+    cloudy.stage.fault = CLOUD_PROTOCOL;
+    snippet_init(&job, 2000);
+    serve(&job);
+    assert_int_equal(job.run.outcome, RUN_REFUSED);
+    assert_int_equal(job.run.refusal, REFUSAL(CAPACITY));
+    assert_false(cloud->is_suspect);
+    assert_nothing_is_left();
+}
+
+/* Stopped while the files are on their way, and while only the read-back is waited for. */
+static void a_run_stopped_beside_its_read_back_ends_at_once(void **state)
+{
+    (void)state;
+    fake_ops.is_checked_beside = true;
+    for (uint32_t stage_ms = 0; stage_ms <= 4000; stage_ms += 4000) {
+        job_t job;
+        cloudy.check.sleep_ms = 4000;
+        cloudy.stage.sleep_ms = stage_ms;
+        snippet_init(&job, 2000);
+        begin(&job);
+        for (int i = 0; i < 20; ++i)
+            loop_run_once(fx.loop, 5);
+        assert_false(job.is_over);
+        co_cancel(job.co);
+        uint64_t canceled_us = clock_mono_us();
+        await(&job);
+        assert_true(job.ended_us - canceled_us < 1500000);
+        assert_int_equal(job.run.outcome, RUN_REFUSED);
+        assert_int_equal(job.run.refusal, REFUSAL(CAPACITY));
+        assert_false(cloud->is_suspect);
+        assert_nothing_is_left();
+    }
+}
+
 static void steps_go_in_order_and_stop_at_the_first_that_fails(void **state)
 {
     job_t job;
@@ -757,6 +844,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_snippet_is_made_checked_staged_run_and_its_sandbox_goes),
         TEST(the_time_of_a_run_begins_with_its_code),
+        TEST(nothing_begins_before_a_read_back_beside_the_files_is_over),
+        TEST(a_wrong_sandbox_is_told_as_such_whatever_became_of_the_files),
+        TEST(files_that_fail_at_a_right_sandbox_are_no_other_wall),
+        TEST(a_run_stopped_beside_its_read_back_ends_at_once),
         TEST(steps_go_in_order_and_stop_at_the_first_that_fails),
         TEST(a_run_whose_time_is_over_ends_then_with_its_output),
         TEST(after_a_timeout_no_step_begins_and_artifacts_are_collected),

@@ -97,10 +97,34 @@ static void one_that_does_not_end_is_removed_all_the_same(void **state)
     (void)state;
     up();
     fake_t *fake = container("plimsoll-1");
-    fake_engine.wait = ENGINE_UNKNOWN;
+    fake_engine.end_ms = 60000;
+    uint64_t began_ms = clock_mono_ms();
     teardown_add(teardown, fake->name, fake->id, TEARDOWN_IDLE);
     spin_until(is_empty, NULL);
     assert_int_equal(fake->forced, 1);
+    assert_in_range(clock_mono_ms() - began_ms, TEARDOWN_END_MS, TEARDOWN_END_MS + 1500);
+    in_coroutine(down, NULL);
+}
+
+/* Runners that do not end keep a worker each for a while. */
+static void what_may_still_run_does_not_wait_for_what_is_idle(void **state)
+{
+    char name[ENGINE_NAME_MAX];
+    (void)state;
+    up();
+    fake_engine.end_ms = 60000;
+    for (int i = 0; i < 2 * TEARDOWN_WORKERS; ++i) {
+        snprintf(name, sizeof(name), "plimsoll-idle-%d", i);
+        fake_t *idle = container(name);
+        teardown_add(teardown, idle->name, idle->id, TEARDOWN_IDLE);
+    }
+    spin(50);
+    fake_t *running = container("plimsoll-now");
+    running->is_running = false;
+    teardown_add(teardown, running->name, running->id, TEARDOWN_NOW);
+    spin(300);
+    assert_false(running->exists);
+    spin_until(is_empty, NULL);
     in_coroutine(down, NULL);
 }
 
@@ -454,6 +478,7 @@ int main(void)
         TEST(a_paused_one_is_let_go_on_first),
         TEST(one_that_runs_is_removed_after_its_end),
         TEST(one_that_does_not_end_is_removed_all_the_same),
+        TEST(what_may_still_run_does_not_wait_for_what_is_idle),
         TEST(an_answer_does_not_make_it_gone),
         TEST(removed_by_somebody_else_is_gone),
         TEST(one_under_removal_is_waited_for),

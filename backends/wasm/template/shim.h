@@ -6,9 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* In the template, once the engine stands: has a child of its own compile the script, as that takes a context, and no
- * worker may inherit one (its Math.random would be every worker's). Parsing it in each worker would take a third of its
- * start. */
+/* In the template, once the engine stands: has a child of its own compile the script, as that takes a context, which is
+ * to hold nothing afterwards but what every run finds in it. */
 bool shim_compile(void);
 const uint8_t *shim_bytes(size_t *len);
 

@@ -1,5 +1,5 @@
 // What the guest finds beside the engine's own built-ins. Evaluated once, in the template; the value of this script is
-// called with the two native functions. Nothing of it is reachable by name.
+// called with the two native functions. Nothing of it is reachable by name. It makes no Map, Set or WeakMap: each worker hashes their keys anew.
 (function (print, hostCall) {
   "use strict";
   const define = Object.defineProperty;
