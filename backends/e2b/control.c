@@ -70,8 +70,7 @@ static bool take_created(e2b_t *e2b, cloud_box_t *box, const http_response_t *ht
     bool is_usable = false;
 
     /* A sandbox of another run's: whatever this answer is, it is not ours. */
-    if (end != E2B_CREATED_UNREADABLE &&
-        (e2b_proven_by_id(e2b, created->id) != NULL || cloud_box_is_known(box, created->id))) {
+    if (end != E2B_CREATED_UNREADABLE && cloud_box_is_known(box, created->id)) {
         end = E2B_CREATED_UNREADABLE;
         snprintf(why, sizeof(why), "the answer to the creation names a sandbox of another run");
     }

@@ -63,7 +63,6 @@ bool e2b_list_all(e2b_t *e2b, const char *stamp, uint64_t deadline_us, e2b_liste
 
 extern const backend_sandboxes_t E2B_SANDBOXES;
 void e2b_prove_ours(e2b_t *e2b, const char *stamp, const char *id);
-const e2b_proven_t *e2b_proven_by_id(const e2b_t *e2b, const char *id);
 void e2b_forget_all(e2b_t *e2b);
 
 /* --- the data plane (guest.c) --- */

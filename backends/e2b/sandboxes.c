@@ -24,7 +24,7 @@ enum {
 
 /* --- those proven ours --- */
 
-const e2b_proven_t *e2b_proven_by_id(const e2b_t *e2b, const char *id)
+static const e2b_proven_t *proven_by_id(const e2b_t *e2b, const char *id)
 {
     const e2b_proven_t *at = e2b->proven;
     while (at != NULL && strcmp(at->id, id) != 0)
@@ -34,7 +34,7 @@ const e2b_proven_t *e2b_proven_by_id(const e2b_t *e2b, const char *id)
 
 static bool is_proven(const e2b_t *e2b, const char *stamp, const char *id)
 {
-    const e2b_proven_t *proven = e2b_proven_by_id(e2b, id);
+    const e2b_proven_t *proven = proven_by_id(e2b, id);
     return proven != NULL && strcmp(proven->stamp, stamp) == 0;
 }
 

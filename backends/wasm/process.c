@@ -108,6 +108,22 @@ void wasm_process_replace(wasm_process_t *process, const char *why)
         process->events.on_down(process->events.data);
 }
 
+static const char *reason_of(int status)
+{
+    if (WIFSIGNALED(status))
+        return "killed";
+    switch (WEXITSTATUS(status)) {
+    case WASM_TEMPLATE_ARGUMENTS:
+        return "exited: it does not understand its arguments";
+    case WASM_TEMPLATE_SETUP:
+        return "exited: it could not be set up or confined";
+    case WASM_TEMPLATE_CONTEXT:
+        return "exited: the engine made no context that runs can share";
+    default:
+        return "exited";
+    }
+}
+
 static void on_death(void *data, unsigned events)
 {
     wasm_process_t *process = data;
@@ -117,7 +133,7 @@ static void on_death(void *data, unsigned events)
         mem_fatal("not a template process");
     if (waitpid(process->pid, &status, WNOHANG) == 0)
         return;
-    wasm_process_replace(process, WIFSIGNALED(status) ? "killed" : "exited");
+    wasm_process_replace(process, reason_of(status));
     watch_destroy(process->death);
     process->death = NULL;
     close(process->pidfd);

@@ -45,6 +45,13 @@ enum {
     WASM_STATUS_BROKEN = 91,   /* socket closed, malformed frame from the role, or no engine */
 };
 
+/* What the template's own exit status says when it does not come up. */
+enum {
+    WASM_TEMPLATE_ARGUMENTS = 2,
+    WASM_TEMPLATE_SETUP = 3,   /* the kernel or the engine refused a part of it */
+    WASM_TEMPLATE_CONTEXT = 4, /* no context, or what must differ between runs was not found in it */
+};
+
 enum { WASM_TIMEOUT_MAX_MS = 30 * 1000, WASM_TIMEOUT_DEFAULT_MS = 5 * 1000 };
 
 /* The worker's own last resort for native code that never asks for the time: past the deadline by this, in

@@ -168,21 +168,23 @@ int main(int argc, char **argv)
     if (argc != 4 || !parse_number(argv[1], 0, 1 << 20, &fd) ||
         !parse_number(argv[2], WASM_PAGES_MIN, WASM_PAGES_MAX, &pages) ||
         !parse_number(argv[3], 1, WASM_WORKERS_MAX, &worker_max) || !has_stack())
-        return 2;
+        return WASM_TEMPLATE_ARGUMENTS;
     control_fd = (int)fd;
     if (!confine_template_early(&namespaces))
-        return 3;
+        return WASM_TEMPLATE_SETUP;
     sigemptyset(&children);
     sigaddset(&children, SIGCHLD);
     if (sigprocmask(SIG_SETMASK, &children, NULL) != 0 ||
         (signal_fd = signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK)) < 0)
-        return 3;
+        return WASM_TEMPLATE_SETUP;
     if (!engine_boot(pages) || !shim_compile())
-        return 3;
+        return WASM_TEMPLATE_SETUP;
     size_t shim_len;
     const uint8_t *shim = shim_bytes(&shim_len);
-    if (!engine_prepare(shim, shim_len) || !confine_template())
-        return 3;
+    if (!engine_prepare(shim, shim_len))
+        return WASM_TEMPLATE_CONTEXT;
+    if (!confine_template())
+        return WASM_TEMPLATE_SETUP;
     if (!control_send(WASM_CONTROL_HELLO, 0, namespaces ? WASM_HELLO_NAMESPACES : 0, -1))
         return 0;
     for (;;) {
@@ -190,7 +192,7 @@ int main(int argc, char **argv)
         if (poll(ready, 2, -1) < 0) {
             if (errno == EINTR)
                 continue;
-            return 3;
+            return 1;
         }
         if (ready[1].revents != 0) {
             struct signalfd_siginfo info;
